@@ -1,0 +1,113 @@
+package lvs
+
+import (
+	"sync/atomic"
+)
+
+// Destination is a real server's live entry in one virtual service. Its
+// connection counts are shared by all workers. It stays alive while
+// connections refer to it, also after the operator removed the server.
+type Destination struct {
+	Service ServiceKey
+	Server  ServerKey
+	Method  Method
+	ID      uint32 // index in the director's list, what a connection entry holds
+
+	weight    atomic.Int64
+	active    atomic.Int64
+	inactive  atomic.Int64
+	available atomic.Bool
+	overload  atomic.Bool
+
+	Stats Counters
+}
+
+// NewDestination returns an available destination for rs in the service.
+func NewDestination(svc ServiceKey, rs RealServer, id uint32) *Destination {
+	d := &Destination{Service: svc, Server: rs.ServerKey, Method: rs.Method, ID: id}
+	d.weight.Store(int64(rs.Weight))
+	d.available.Store(true)
+	return d
+}
+
+// Weight returns the current weight; 0 means quiesced.
+func (d *Destination) Weight() int64 { return d.weight.Load() }
+
+// SetWeight changes the weight without touching any connection.
+func (d *Destination) SetWeight(w int) { d.weight.Store(int64(w)) }
+
+// Active returns ActiveConn.
+func (d *Destination) Active() int64 { return d.active.Load() }
+
+// Inactive returns InActConn.
+func (d *Destination) Inactive() int64 { return d.inactive.Load() }
+
+// Available reports whether the server is configured at present; a removed
+// server's destination lives on, unavailable, for the connections it has.
+func (d *Destination) Available() bool { return d.available.Load() }
+
+// SetAvailable marks the server as configured or removed.
+func (d *Destination) SetAvailable(yes bool) { d.available.Store(yes) }
+
+// Overloaded reports the kernel's OVERLOAD flag, which thresholds set.
+func (d *Destination) Overloaded() bool { return d.overload.Load() }
+
+// Eligible reports whether a scheduler may choose d: weight above 0 and not
+// overloaded.
+func (d *Destination) Eligible() bool { return d.Weight() > 0 && !d.Overloaded() }
+
+// Bind counts a new connection; Unbind takes one that ended out again.
+// active tells in which of the two counts it stands.
+func (d *Destination) Bind(active bool) {
+	d.Stats.Conns.Add(1)
+	d.count(active).Add(1)
+}
+
+// Unbind takes a connection that ended out of the count it stands in.
+func (d *Destination) Unbind(active bool) { d.count(active).Add(-1) }
+
+// Move takes a connection from one count to the other.
+func (d *Destination) Move(toActive bool) {
+	d.count(!toActive).Add(-1)
+	d.count(toActive).Add(1)
+}
+
+func (d *Destination) count(active bool) *atomic.Int64 {
+	if active {
+		return &d.active
+	}
+	return &d.inactive
+}
+
+// Counters are what ipvsadm --stats shows. Packets and bytes count the IP
+// length of what was balanced: requests in, replies out. A super-frame counts
+// as the packets it stands for on the wire.
+type Counters struct {
+	Conns, InPkts, OutPkts, InBytes, OutBytes atomic.Uint64
+}
+
+// In counts n request packets of together bytes bytes.
+func (c *Counters) In(n, bytes uint64) {
+	c.InPkts.Add(n)
+	c.InBytes.Add(bytes)
+}
+
+// Out counts n reply packets of together bytes bytes.
+func (c *Counters) Out(n, bytes uint64) {
+	c.OutPkts.Add(n)
+	c.OutBytes.Add(bytes)
+}
+
+// Stats is a reading of Counters.
+type Stats struct {
+	Conns    uint64 `json:"conns"`
+	InPkts   uint64 `json:"in_pkts"`
+	OutPkts  uint64 `json:"out_pkts"`
+	InBytes  uint64 `json:"in_bytes"`
+	OutBytes uint64 `json:"out_bytes"`
+}
+
+// Read returns the counters' present values.
+func (c *Counters) Read() Stats {
+	return Stats{c.Conns.Load(), c.InPkts.Load(), c.OutPkts.Load(), c.InBytes.Load(), c.OutBytes.Load()}
+}

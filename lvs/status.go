@@ -1,0 +1,20 @@
+package lvs
+
+// DestinationStatus is a destination as a listing shows it.
+type DestinationStatus struct {
+	Server ServerKey
+	Method Method
+	Weight int64
+	Active int64
+	InAct  int64
+	Stats  Stats
+}
+
+// ServiceStatus is a virtual service as a listing shows it, its destinations
+// in the order in which schedulers walk them: newest first.
+type ServiceStatus struct {
+	Service      ServiceKey
+	Scheduler    string
+	Destinations []DestinationStatus
+	Stats        Stats
+}
