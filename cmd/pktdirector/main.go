@@ -1,0 +1,81 @@
+// Command pktdirector is a Linux Virtual Server director in user space: it
+// balances TCP and UDP over real servers by NAT, direct routing or IPIP
+// tunnelling.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes that every command keeps to.
+const (
+	exitFailed = 1 // the command could not do its work, or found something wrong
+	exitUsage  = 2 // the command line makes no sense
+)
+
+func main() { os.Exit(execute(os.Args[1:])) }
+
+// execute runs one command line and returns the process's exit code. SIGINT
+// and SIGTERM end the command's context.
+func execute(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRootCommand()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var code exitError
+	if !errors.As(err, &code) {
+		// What cobra itself refuses (unknown command, wrong arguments) has
+		// no code of ours.
+		code = exitError{code: exitUsage, err: err}
+	}
+	if code.err != nil {
+		fmt.Fprintln(root.ErrOrStderr(), "pktdirector:", code.err)
+	}
+	return code.code
+}
+
+// exitError is an error with the exit code it leads to. A nil err says that
+// the command has printed what there is to say.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e exitError) Unwrap() error { return e.err }
+
+// runFunc is the body of a command.
+type runFunc func(cmd *cobra.Command, args []string) error
+
+// failing wraps a command's body: an error without an exit code of its own
+// means exit code 1.
+func failing(run runFunc) runFunc {
+	return func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		var code exitError
+		if err == nil || errors.As(err, &code) {
+			return err
+		}
+		return exitError{code: exitFailed, err: err}
+	}
+}
+
+// usageError marks an error as one of the command line.
+func usageError(err error) error { return exitError{code: exitUsage, err: err} }

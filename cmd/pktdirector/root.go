@@ -1,0 +1,29 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// newRootCommand joins all subcommands.
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "pktdirector",
+		Short: "Linux Virtual Server in user space",
+		Long: `pktdirector balances TCP and UDP connections over real servers by NAT, direct
+routing (DR) or IPIP tunnelling (TUN), as the Linux kernel's IPVS does, in user
+space.`,
+		Example: `  pktdirector lab demo                  see all three methods at work in a lab
+  pktdirector init > director.yaml      write a small configuration to start from
+  pktdirector check -c director.yaml    tell what on this host would break forwarding
+  pktdirector run -c director.yaml      balance
+  pktdirector list                      what "ipvsadm -Ln" shows`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(subcommands()...)
+	return root
+}
+
+// subcommands lists every subcommand in the order in which help shows them.
+func subcommands() []*cobra.Command {
+	return []*cobra.Command{}
+}
