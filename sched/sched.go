@@ -3,6 +3,7 @@ package sched
 import (
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 
 	"pktdirector/lvs"
@@ -44,6 +45,27 @@ type Candidate struct {
 // cross-multiplying and never divide. Den 0 means the scheduler has no score.
 type Score struct{ Num, Den int64 }
 
+// less compares two scores whose denominators are above 0. The products are
+// 128 bits wide: weights and counts may both be large.
+func (s Score) less(t Score) bool {
+	sHi, sLo := bits.Mul64(uint64(s.Num), uint64(t.Den))
+	tHi, tLo := bits.Mul64(uint64(t.Num), uint64(s.Den))
+	return sHi < tHi || sHi == tHi && sLo < tLo
+}
+
+// candidate reads what every scheduler looks at, and says why d is not
+// eligible if it is not.
+func candidate(d *lvs.Destination) Candidate {
+	c := Candidate{Dest: d, Weight: d.Weight(), Active: d.Active(), InAct: d.Inactive()}
+	switch {
+	case c.Weight == 0:
+		c.Why = "quiesced: weight 0"
+	case d.Overloaded():
+		c.Why = "overloaded: over its upper threshold"
+	}
+	return c
+}
+
 // constructors lists every scheduler by its kernel name.
 func constructors() map[string]func() Scheduler {
 	return map[string]func() Scheduler{
@@ -56,11 +78,11 @@ func constructors() map[string]func() Scheduler {
 
 // New returns a scheduler by its kernel name, over dests (newest first).
 func New(name string, dests []*lvs.Destination) (Scheduler, error) {
-	make, ok := constructors()[name]
+	construct, ok := constructors()[name]
 	if !ok {
 		return nil, fmt.Errorf("scheduler %q is not known: one of %v is", name, Names())
 	}
-	s := make()
+	s := construct()
 	s.Update(dests)
 	return s, nil
 }
