@@ -2,7 +2,6 @@ package sched
 
 import (
 	"fmt"
-	"slices"
 
 	"pktdirector/lvs"
 )
@@ -64,7 +63,13 @@ func (s *weightedRoundRobin) Schedule(Request) *lvs.Destination {
 
 // next finds the position and level of the next pick.
 func (s *weightedRoundRobin) next() (at int, level int64, ok bool) {
-	if !slices.ContainsFunc(s.dests, (*lvs.Destination).Eligible) {
+	var reach int64 // the largest eligible weight
+	for _, d := range s.dests {
+		if d.Eligible() {
+			reach = max(reach, d.Weight())
+		}
+	}
+	if reach == 0 {
 		return 0, 0, false
 	}
 	at, level = s.at, s.level
@@ -77,6 +82,11 @@ func (s *weightedRoundRobin) next() (at int, level int64, ok bool) {
 		at = -1
 		if level -= s.gcd; level <= 0 {
 			level = s.start
+		}
+		// Skip at once the levels that nobody reaches: weights go up to
+		// two thousand million.
+		if level > reach {
+			level -= (level - reach + s.gcd - 1) / s.gcd * s.gcd
 		}
 	}
 }

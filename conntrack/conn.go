@@ -1,0 +1,64 @@
+package conntrack
+
+import (
+	"time"
+
+	"pktdirector/lvs"
+	"pktdirector/packet"
+)
+
+// Direction tells which way a packet goes, seen from the client.
+type Direction uint8
+
+// The two directions of a connection.
+const (
+	Request Direction = iota // client to VIP
+	Reply                    // real server to client
+)
+
+// Flags of a Conn.
+const (
+	// flagActive: the connection stands in its destination's ActiveConn.
+	flagActive uint8 = 1 << iota
+	// NoOutput: replies do not pass the director (DR and TUN), so states
+	// follow the input-only table.
+	NoOutput
+)
+
+// Conn binds a client's connection to its destination. It holds no pointers.
+// A *Conn is valid while its shard is locked; copy it to keep it.
+type Conn struct {
+	Client, Virtual, Dest             packet.Addr
+	ClientPort, VirtualPort, DestPort uint16
+	Proto                             packet.Proto
+	Method                            lvs.Method
+	State                             State
+	Flags                             uint8
+	DestID                            uint32 // lvs.Destination.ID
+
+	self       uint32 // own handle in the shard
+	prev, next uint32 // neighbours in the timer wheel's slot, or in the free list
+	slot       uint16 // wheel level and slot
+	expires    uint64 // tick at which the entry ends
+}
+
+// Active reports whether the connection counts as ActiveConn.
+func (c *Conn) Active() bool { return c.Flags&flagActive != 0 }
+
+// requestFlow returns the flow of the client's packets.
+func (c *Conn) requestFlow() packet.Flow {
+	return packet.Flow{Src: c.Client, SrcPort: c.ClientPort, Dst: c.Virtual, DstPort: c.VirtualPort, Proto: c.Proto}
+}
+
+// replyFlow returns the flow of the real server's packets.
+func (c *Conn) replyFlow() packet.Flow {
+	return packet.Flow{Src: c.Dest, SrcPort: c.DestPort, Dst: c.Client, DstPort: c.ClientPort, Proto: c.Proto}
+}
+
+// hasReplyKey reports whether the entry is also found by its replies: only
+// masqueraded connections have replies that pass the director.
+func (c *Conn) hasReplyKey() bool { return c.Method == lvs.Masq }
+
+// Expires returns the engine time at which the entry ends unless another
+// packet comes.
+func (c *Conn) Expires() time.Duration { return time.Duration(c.expires) * Tick }

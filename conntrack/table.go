@@ -1,0 +1,316 @@
+package conntrack
+
+import (
+	"errors"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"pktdirector/packet"
+)
+
+// Table holds every connection, sharded by client endpoint so that both
+// directions meet under one lock.
+type Table struct {
+	shards                            []shard
+	shardBits                         int
+	seed                              [2]uint64
+	tick                              atomic.Uint64 // the tick Advance has reached
+	ended                             func(*Conn)
+	timeouts                          atomic.Pointer[Timeouts]
+	tcpInput, tcpOutput, tcpInputOnly *tcpTable
+}
+
+// DefaultShards keeps one shard of a table of ten million connections small
+// enough (ten thousand entries) that growing its index is no pause.
+const DefaultShards = 1024
+
+// New returns an empty table. shards is rounded up to a power of two; seed
+// makes the hash unpredictable for clients and reproducible for tests. ended is
+// called, under the shard's lock, for each entry that ends.
+func New(shards int, seed uint64, ended func(*Conn)) *Table {
+	n := 1
+	for n < shards {
+		n <<= 1
+	}
+	t := &Table{
+		shards:    make([]shard, n),
+		shardBits: bits.Len(uint(n)) - 1,
+		seed:      [2]uint64{mix(seed, 0x9e3779b97f4a7c15), mix(seed, 0xbf58476d1ce4e5b9) | 1},
+		ended:     ended,
+	}
+	t.tcpInput, t.tcpOutput, t.tcpInputOnly = tcpTables()
+	timeouts := DefaultTimeouts()
+	t.timeouts.Store(&timeouts)
+	for i := range t.shards {
+		t.shards[i].due.Store(never)
+	}
+	return t
+}
+
+// shard is one lock's part of the table.
+type shard struct {
+	mu    sync.Mutex
+	due   atomic.Uint64 // no entry ends before this tick
+	index index
+	pages []*[pageSize]Conn
+	free  uint32 // first handle of the free list; 0: none
+	count int
+	wheel wheel
+	_     [64]byte // keep two shards' locks off one cache line
+}
+
+// pageSize is the number of entries allocated at once.
+const pageSize = 64
+
+// conn returns the entry behind a handle; handles count from 1.
+func (s *shard) conn(handle uint32) *Conn {
+	return &s.pages[(handle-1)/pageSize][(handle-1)%pageSize]
+}
+
+// take returns a free entry, with only its handle set.
+func (s *shard) take() *Conn {
+	if s.free == 0 {
+		page := new([pageSize]Conn)
+		s.pages = append(s.pages, page)
+		base := uint32(len(s.pages)-1) * pageSize
+		for i := range page {
+			page[i].self = base + uint32(i) + 1
+			page[i].next = page[i].self + 1
+		}
+		page[pageSize-1].next = 0
+		s.free = base + 1
+	}
+	c := s.conn(s.free)
+	s.free = c.next
+	s.count++
+	return c
+}
+
+// release puts an entry, out of index and wheel already, on the free list.
+func (s *shard) release(c *Conn) {
+	*c = Conn{self: c.self, next: s.free}
+	s.free = c.self
+	s.count--
+}
+
+// Slot is the locked shard of one client endpoint.
+type Slot struct {
+	t    *Table
+	s    *shard
+	base uint64 // hash of protocol and client endpoint
+}
+
+// Lock locks the shard that holds every connection of this client endpoint.
+// Whoever holds one Slot must not lock another.
+func (t *Table) Lock(proto packet.Proto, client packet.Addr, port uint16) Slot {
+	base := t.base(proto, client, port)
+	s := &t.shards[base>>(64-t.shardBits)]
+	s.mu.Lock()
+	return Slot{t, s, base}
+}
+
+func (t *Table) base(proto packet.Proto, client packet.Addr, port uint16) uint64 {
+	hi, lo := client.Words()
+	return mix(hi^t.seed[0]^uint64(port)<<48^uint64(proto)<<40, lo^t.seed[1])
+}
+
+// Unlock releases the shard; Conns found through it must not be used any more.
+func (l Slot) Unlock() { l.s.mu.Unlock() }
+
+// tag hashes the other endpoint together with the client's.
+func (l Slot) tag(addr packet.Addr, port uint16, dir Direction) uint32 {
+	hi, lo := addr.Words()
+	h := mix(l.base^hi^uint64(port)<<32^uint64(dir)<<16, lo^l.t.seed[0])
+	return uint32(h>>32) ^ uint32(h)
+}
+
+// mix is a 64-bit hash step: a full multiplication folded.
+func mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a^0xa0761d6478bd642f, b^0xe7037ed1a0b428db)
+	return hi ^ lo
+}
+
+// Request finds the connection whose client sent f, or nil.
+func (l Slot) Request(f *packet.Flow) *Conn {
+	x := &l.s.index
+	if len(x.cells) == 0 {
+		return nil
+	}
+	tag := l.tag(f.Dst, f.DstPort, Request)
+	for i := x.home(tag); x.cells[i] != 0; i = x.after(i) {
+		if at := x.cells[i]; at.tag() == tag && at.dir() == Request {
+			c := l.s.conn(at.handle())
+			if c.Virtual == f.Dst && c.Client == f.Src && c.VirtualPort == f.DstPort && c.ClientPort == f.SrcPort && c.Proto == f.Proto {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// Reply finds the connection whose real server sent f, or nil.
+func (l Slot) Reply(f *packet.Flow) *Conn {
+	x := &l.s.index
+	if len(x.cells) == 0 {
+		return nil
+	}
+	tag := l.tag(f.Src, f.SrcPort, Reply)
+	for i := x.home(tag); x.cells[i] != 0; i = x.after(i) {
+		if at := x.cells[i]; at.tag() == tag && at.dir() == Reply {
+			c := l.s.conn(at.handle())
+			if c.Dest == f.Src && c.Client == f.Dst && c.DestPort == f.SrcPort && c.ClientPort == f.DstPort && c.Proto == f.Proto {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// ErrReplyTaken is returned by Insert when the replies of the new connection
+// could not be told from those of one that exists: one client port talks to two
+// VIPs and both were given the same real server and port.
+var ErrReplyTaken = errors.New("conntrack: another connection of this client port has the same real server and port")
+
+// newEntryTimeout is how long an entry lives before its first state step.
+const newEntryTimeout = 3 * time.Second
+
+// Insert adds a copy of c, whose client must be the Slot's. It must not be
+// there already.
+func (l Slot) Insert(c Conn) (*Conn, error) {
+	s := l.s
+	if c.hasReplyKey() {
+		if f := c.replyFlow(); l.Reply(&f) != nil {
+			return nil, ErrReplyTaken
+		}
+	}
+	entry := s.take()
+	c.self = entry.self
+	*entry = c
+	s.index.insert(l.tag(c.Virtual, c.VirtualPort, Request), entry.self, Request)
+	if c.hasReplyKey() {
+		s.index.insert(l.tag(c.Dest, c.DestPort, Reply), entry.self, Reply)
+	}
+	entry.expires = l.t.tick.Load() + uint64(newEntryTimeout/Tick)
+	l.arm(entry)
+	return entry, nil
+}
+
+// arm puts an entry into the wheel. A wheel with nothing due stands still, so
+// it is first brought to the present, which no slot's time lies before.
+func (l Slot) arm(c *Conn) {
+	due := l.s.due.Load()
+	if tick := l.t.tick.Load(); tick < due {
+		l.s.wheel.now = max(l.s.wheel.now, tick)
+	}
+	l.s.arm(c)
+	if at := l.s.wheel.armedFor(c); at < due {
+		l.s.due.Store(at)
+	}
+}
+
+// Step moves c on for one packet at engine time now: the next state, its
+// timeout from now, and whether it now counts as active. It reports whether
+// that count changed.
+func (l Slot) Step(c *Conn, dir Direction, tcpFlags uint8, now time.Duration) (moved bool) {
+	switch c.Proto {
+	case packet.TCP:
+		c.State = l.t.nextTCP(c, dir, tcpFlags)
+	default:
+		c.State = UDP
+	}
+	l.expireAt(c, now+l.t.timeouts.Load()[c.State])
+	if c.State.counts() != c.Active() {
+		c.Flags ^= flagActive
+		return true
+	}
+	return false
+}
+
+// expireAt sets the entry's end. Only an end earlier than the wheel would look
+// moves the entry.
+func (l Slot) expireAt(c *Conn, at time.Duration) {
+	c.expires = uint64((at + Tick - 1) / Tick)
+	if c.expires < l.s.wheel.armedFor(c) {
+		l.s.disarm(c)
+		l.arm(c)
+	}
+}
+
+// Remove ends an entry now.
+func (l Slot) Remove(c *Conn) {
+	l.t.ended(c)
+	l.s.disarm(c)
+	l.t.unindex(l.s, c)
+	l.s.release(c)
+}
+
+// unindex takes an entry's keys out of its shard's index.
+func (t *Table) unindex(s *shard, c *Conn) {
+	l := Slot{t, s, t.base(c.Proto, c.Client, c.ClientPort)}
+	s.index.remove(l.tag(c.Virtual, c.VirtualPort, Request), c.self, Request)
+	if c.hasReplyKey() {
+		s.index.remove(l.tag(c.Dest, c.DestPort, Reply), c.self, Reply)
+	}
+}
+
+// Advance ends every entry whose time has come by engine time now. Time does
+// not go back: a smaller now than before changes nothing.
+func (t *Table) Advance(now time.Duration) {
+	tick := uint64(now / Tick)
+	for {
+		old := t.tick.Load()
+		if tick <= old {
+			return
+		}
+		if t.tick.CompareAndSwap(old, tick) {
+			break
+		}
+	}
+	for i := range t.shards {
+		s := &t.shards[i]
+		if s.due.Load() > tick {
+			continue
+		}
+		s.mu.Lock()
+		s.advance(tick, t)
+		s.mu.Unlock()
+	}
+}
+
+// Len counts the entries.
+func (t *Table) Len() int {
+	n := 0
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		n += s.count
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// All yields a copy of every entry, shard by shard; each shard is locked only
+// while it is copied.
+func (t *Table) All(yield func(Conn) bool) {
+	var copies []Conn
+	for i := range t.shards {
+		s := &t.shards[i]
+		copies = copies[:0]
+		s.mu.Lock()
+		for _, page := range s.pages {
+			for j := range page {
+				if page[j].Proto != 0 {
+					copies = append(copies, page[j])
+				}
+			}
+		}
+		s.mu.Unlock()
+		for _, c := range copies {
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
