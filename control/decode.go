@@ -1,0 +1,201 @@
+package control
+
+import (
+	"slices"
+	"strings"
+
+	"pktdirector/lvs"
+	"pktdirector/packet"
+	"pktdirector/sched"
+)
+
+// decodeConfig fills c from the document's root. Everything it refuses is
+// recorded as a fault at its place.
+func decodeConfig(c *Config, root value) {
+	m := root.mapping("links", "routes", "control", "services")
+	decodeLinks(c, root, m["links"])
+	decodeRoutes(c, m["routes"])
+	if v := m["control"]; !v.missing() {
+		if s, ok := v.text(); ok {
+			if !strings.HasPrefix(s, "/") || len(s) > maxSocket {
+				v.wrong("%q cannot be a unix socket's path: write an absolute path of at most %d bytes", s, maxSocket)
+			}
+			c.Control = s
+		}
+	}
+	if v := m["services"]; v.missing() || len(v.list()) == 0 {
+		at := root
+		at.path = "services"
+		at.wrong("is missing: at least one virtual service must be there")
+	}
+	for i, v := range m["services"].list() {
+		decodeService(c, v, i)
+	}
+}
+
+func decodeLinks(c *Config, root, links value) {
+	if links.missing() || len(links.list()) == 0 {
+		root.path = "links"
+		root.wrong("is missing: at least one interface must be there")
+	}
+	for _, v := range links.list() {
+		c.Links = append(c.Links, decodeLink(c, v))
+	}
+}
+
+func decodeLink(c *Config, v value) Link {
+	l := Link{Type: AFPacket}
+	m := v.mapping("name", "type", "vlan", "ring", "addresses")
+	if n := m["name"]; n.missing() {
+		v.wrong("name is missing: the interface's name, like eth0")
+	} else if s, ok := n.text(); ok {
+		if !isInterfaceName(s) {
+			n.wrong("%q cannot be an interface's name: 1 to %d characters without / and blanks", s, maxName)
+		}
+		l.Name = s
+	}
+	if t := m["type"]; !t.missing() {
+		if s, ok := t.text(); ok {
+			l.Type = LinkType(s)
+			if l.Type != AFPacket && l.Type != Tundev {
+				t.wrong("%q is no kind of link: afpacket (a network card) or tundev (a TUN device)", s)
+			}
+		}
+	}
+	if n := m["vlan"]; !n.missing() {
+		id, _ := n.integer(1, maxVLAN)
+		l.VLAN = uint16(id)
+		if l.Type == Tundev {
+			n.wrong("a tundev carries no frames, so it has no VLAN: leave it out")
+		}
+	}
+	if r := m["ring"]; !r.missing() {
+		if l.Type == Tundev {
+			r.wrong("a tundev has no ring: leave it out")
+		}
+		rm := r.mapping("slots", "slot_size")
+		if n := rm["slots"]; !n.missing() {
+			slots, _ := n.integer(minSlots, maxSlots)
+			l.Ring.Slots = int(slots)
+		}
+		if n := rm["slot_size"]; !n.missing() {
+			size, _ := n.integer(minSlotSize, maxSlotSize)
+			l.Ring.SlotSize = int(size)
+		}
+	}
+	for _, a := range m["addresses"].list() {
+		if p, ok := a.prefix(); ok {
+			l.Addresses = append(l.Addresses, p)
+		}
+	}
+	for _, other := range c.Links {
+		if other.Name == l.Name && l.Name != "" && (other.VLAN == l.VLAN || other.VLAN == 0 || l.VLAN == 0) {
+			v.wrong("%s is another link already: its frames would be handled twice", l.Name)
+		}
+	}
+	return l
+}
+
+func isInterfaceName(s string) bool {
+	return s != "" && len(s) <= maxName && s != "." && s != ".." && !strings.ContainsAny(s, "/: \t\n")
+}
+
+func decodeRoutes(c *Config, routes value) {
+	for _, v := range routes.list() {
+		var r Route
+		m := v.mapping("to", "via", "link")
+		if t := m["to"]; t.missing() {
+			v.wrong("to is missing: the destination, like 0.0.0.0/0")
+		} else if p, ok := t.prefix(); ok {
+			if p != p.Masked() {
+				t.wrong("%s has bits set after its prefix: write %s", p, p.Masked())
+			}
+			r.To = p
+		}
+		if g := m["via"]; !g.missing() {
+			if a, ok := g.address(); ok {
+				if r.To.IsValid() && a.Is4() != r.To.Addr().Is4() {
+					g.wrong("%s is of another IP version than %s: give the gateway an address of the same", a, r.To)
+				}
+				r.Via = a
+			}
+		}
+		switch l := m["link"]; {
+		case !l.missing():
+			if s, ok := l.text(); ok {
+				r.Link = s
+				if c.Link(s) == nil {
+					l.wrong("%q is none of the links: one of %s", s, strings.Join(linkNames(c), ", "))
+				}
+			}
+		case len(c.Links) == 1:
+			r.Link = c.Links[0].Name
+		default:
+			v.wrong("link is missing: the name of one of the links")
+		}
+		if l := c.Link(r.Link); l != nil && l.Type == Tundev && r.Via.IsValid() {
+			m["via"].wrong("the tundev %s has no neighbours, the host routes what comes out of it: leave via out", l.Name)
+		}
+		if slices.ContainsFunc(c.Routes, func(o Route) bool { return o.To == r.To && r.To.IsValid() }) {
+			v.wrong("a route to %s stands here already: write one", r.To)
+		}
+		c.Routes = append(c.Routes, r)
+	}
+}
+
+func linkNames(c *Config) []string {
+	var names []string
+	for _, l := range c.Links {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+func decodeService(c *Config, v value, index int) {
+	s := lvs.VirtualService{Scheduler: "wlc"}
+	m := v.mapping("vip", "protocol", "port", "scheduler", "method", "servers")
+	if a := m["vip"]; a.missing() {
+		v.wrong("vip is missing: the address that clients connect to")
+	} else if addr, ok := a.unicast(); ok {
+		s.VIP = packet.AddrFrom(addr)
+	}
+	if p := m["protocol"]; p.missing() {
+		v.wrong("protocol is missing: tcp or udp")
+	} else if word, ok := p.text(); ok {
+		switch word {
+		case "tcp":
+			s.Proto = packet.TCP
+		case "udp":
+			s.Proto = packet.UDP
+		default:
+			p.wrong("%q cannot be balanced: write tcp or udp", word)
+		}
+	}
+	if p := m["port"]; p.missing() {
+		v.wrong("port is missing: a number from 1 to 65535")
+	} else {
+		n, _ := p.integer(1, 65535)
+		s.Port = uint16(n)
+	}
+	if n := m["scheduler"]; !n.missing() {
+		if word, ok := n.text(); ok {
+			s.Scheduler = word
+			if !sched.Known(word) {
+				n.wrong("scheduler %q is not known: one of %s", word, strings.Join(sched.Names(), ", "))
+			}
+		}
+	}
+	for first, o := range c.Ruleset.Services {
+		if o.ServiceKey == s.ServiceKey && s.VIP.IsValid() && s.Port != 0 && s.Proto != 0 {
+			v.wrong("%s stands already in services[%d]: join their servers in one", s.ServiceKey, first)
+		}
+	}
+	d := serverDecoder{links: c.Links, service: &s, method: m["method"]}
+	if !d.method.missing() {
+		d.fallback, d.known = d.methodOf(d.method)
+	}
+	for _, sv := range m["servers"].list() {
+		s.Servers = append(s.Servers, d.decode(sv))
+	}
+	c.Ruleset.Services = append(c.Ruleset.Services, s)
+}

@@ -1,0 +1,128 @@
+package control
+
+import (
+	"net/netip"
+
+	"pktdirector/lvs"
+	"pktdirector/packet"
+)
+
+// serverDecoder reads the real servers of one service.
+type serverDecoder struct {
+	links    []Link
+	service  *lvs.VirtualService
+	method   value      // the service's own method key
+	fallback lvs.Method // what it says
+	known    bool       // whether it says something valid
+}
+
+func (d *serverDecoder) decode(v value) lvs.RealServer {
+	rs := lvs.RealServer{Method: d.fallback, Weight: 1}
+	rs.Port = d.service.Port
+	m := v.mapping("address", "port", "weight", "method")
+	if a := m["address"]; a.missing() {
+		v.wrong("address is missing: the real server's")
+	} else if addr, ok := a.unicast(); ok {
+		rs.RIP = packet.AddrFrom(addr)
+		switch vip := d.service.VIP; {
+		case addr.IsLoopback():
+			a.wrong("%s is this host itself: the director forwards to other machines", addr)
+		case vip.IsValid() && rs.RIP == vip:
+			a.wrong("%s is the VIP: write the server's own address", addr)
+		case vip.IsValid() && rs.RIP.Is4() != vip.Is4():
+			a.wrong("%s is of another IP version than the VIP %s: give the server an address of the same", addr, vip)
+		}
+	}
+	method := m["method"]
+	switch {
+	case !method.missing():
+		if got, ok := d.methodOf(method); ok {
+			rs.Method = got
+		}
+	case d.method.missing():
+		v.wrong("method is missing: write nat, dr or tun here, or for all servers at the service")
+	}
+	if w := m["weight"]; !w.missing() {
+		n, _ := w.integer(0, lvs.MaxWeight)
+		rs.Weight = int(n)
+	}
+	if p := m["port"]; !p.missing() {
+		n, ok := p.integer(1, 65535)
+		rs.Port = uint16(n)
+		if ok && d.service.Port != 0 && rs.Method != lvs.Masq && (d.known || !method.missing()) && rs.Port != d.service.Port {
+			p.wrong("%d differs from the service's port %d, and %s rewrites no ports: write %d or leave it out",
+				rs.Port, d.service.Port, rs.Method.Short(), d.service.Port)
+		}
+	}
+	for first, o := range d.service.Servers {
+		if o.ServerKey == rs.ServerKey && rs.RIP.IsValid() {
+			v.wrong("%s stands already as servers[%d] of this service: write it once, with the weight it shall have", rs.ServerKey, first)
+		}
+	}
+	return rs
+}
+
+// methodOf reads a forwarding method and refuses direct routing when a link
+// cannot do it.
+func (d *serverDecoder) methodOf(v value) (lvs.Method, bool) {
+	word, ok := v.text()
+	if !ok {
+		return 0, false
+	}
+	method, err := lvs.ParseMethod(word)
+	if err != nil {
+		v.wrong("%v", err)
+		return 0, false
+	}
+	for _, l := range d.links {
+		if method == lvs.Route && l.Type == Tundev {
+			v.wrong("%s works by the frame's destination MAC, and the link %s is a tundev, which carries packets without frames: "+
+				"write nat or tun, or make the link afpacket", word, l.Name)
+		}
+	}
+	return method, true
+}
+
+// address reads an IP address without prefix, port or zone.
+func (v value) address() (netip.Addr, bool) {
+	s, ok := v.text()
+	if !ok {
+		return netip.Addr{}, false
+	}
+	a, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		v.wrong("%q is no IP address: write one like 192.0.2.10 or 2001:db8::10, without brackets, prefix length or port", s)
+	case a.Zone() != "":
+		v.wrong("%q names a zone: write the address without %%%s", s, a.Zone())
+	case a.Is4In6():
+		v.wrong("%q is an IPv4 address written as IPv6: write %s", s, a.Unmap())
+	default:
+		return a, true
+	}
+	return netip.Addr{}, false
+}
+
+// unicast reads an address that one machine can have.
+func (v value) unicast() (netip.Addr, bool) {
+	a, ok := v.address()
+	if ok && (a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})) {
+		v.wrong("%s is no unicast address: write one that a single machine can have", a)
+		return a, false
+	}
+	return a, ok
+}
+
+// prefix reads an address with a prefix length.
+func (v value) prefix() (netip.Prefix, bool) {
+	s, ok := v.text()
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		v.wrong("%q is no address with a prefix length: write one like 192.0.2.1/24 or 2001:db8::1/64", s)
+		return netip.Prefix{}, false
+	}
+	return p, true
+}

@@ -1,0 +1,255 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"pktdirector/packet"
+)
+
+// tableName is what the director's two nftables tables (families inet and
+// arp) are called.
+const tableName = "pktdirector"
+
+// guardPriority puts the guard's chain before defragmentation (-400): what is
+// dropped here costs the host nothing more, and connection tracking never
+// hears of it. An AF_PACKET socket has taken its copy before.
+const guardPriority = -450
+
+// nftTableOwner is NFT_TABLE_F_OWNER: the table belongs to the netlink socket
+// that made it and goes with it, also when the program is killed (Linux 5.12).
+const nftTableOwner = 2
+
+// Guard keeps the host's kernel from answering or forwarding what the
+// director handles. It is two nftables tables with fixed rules over sets:
+// Apply replaces what stands in the sets, Close removes the tables.
+type Guard struct {
+	conn  *nftables.Conn
+	inet  *nftables.Table
+	arp   *nftables.Table
+	sets  guardSets
+	owned bool
+}
+
+// NewGuard installs the tables, with nothing to guard yet. Tables that a
+// killed director left behind are replaced.
+func NewGuard() (*Guard, error) {
+	g := &Guard{
+		inet: &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet},
+		arp:  &nftables.Table{Name: tableName, Family: nftables.TableFamilyARP},
+	}
+	var raw *netlink.Conn
+	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
+		raw = c
+		return nil
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("nftables: open: %w", err)
+	}
+	g.conn = conn
+	if err := g.install(raw); err != nil {
+		return nil, errors.Join(fmt.Errorf("nftables: table %s: %w", tableName, err), conn.CloseLasting())
+	}
+	return g, nil
+}
+
+func (g *Guard) install(raw *netlink.Conn) error {
+	if err := deleteTables(g.conn); err != nil {
+		return err
+	}
+	// The library cannot set table flags, so the tables are made by a message
+	// of our own on its socket, which thereby owns them.
+	switch err := createOwned(raw, g.inet, g.arp); {
+	case err == nil:
+		g.owned = true
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
+		g.conn.AddTable(g.inet)
+		g.conn.AddTable(g.arp)
+	default:
+		return err
+	}
+	if err := g.addSets(); err != nil {
+		return err
+	}
+	g.addRules()
+	return g.conn.Flush()
+}
+
+// Apply makes r what is guarded, in one transaction.
+func (g *Guard) Apply(r GuardRules) error {
+	names, err := guardedInterfaces(r.Links)
+	if err != nil {
+		return err
+	}
+	e := newElements(names, r)
+	for _, s := range []struct {
+		set   *nftables.Set
+		elems []nftables.SetElement
+	}{
+		{g.sets.links, e.links}, {g.sets.arpLinks, e.links}, {g.sets.arpVIP, e.vip4},
+		{g.sets.vip4, e.vip4}, {g.sets.vip6, e.vip6},
+		{g.sets.served4, e.served4}, {g.sets.served6, e.served6},
+		{g.sets.frag4, e.frag4}, {g.sets.frag6, e.frag6},
+		{g.sets.reply4, e.reply4}, {g.sets.reply6, e.reply6},
+	} {
+		g.conn.FlushSet(s.set)
+		if err := g.conn.SetAddElements(s.set, s.elems); err != nil {
+			return fmt.Errorf("nftables: set %s: %w", s.set.Name, err)
+		}
+	}
+	if err := g.conn.Flush(); err != nil {
+		return fmt.Errorf("nftables: table %s: %w", tableName, err)
+	}
+	return nil
+}
+
+// Owned reports whether the kernel removes the tables by itself when the
+// program ends in any way.
+func (g *Guard) Owned() bool { return g.owned }
+
+// Close removes everything the guard installed.
+func (g *Guard) Close() error {
+	err := deleteTables(g.conn)
+	return errors.Join(err, g.conn.CloseLasting())
+}
+
+// removeTables deletes the tables that a killed director may have left.
+func removeTables() (found bool, err error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return false, fmt.Errorf("nftables: open: %w", err)
+	}
+	tables, err := ourTables(conn)
+	if err != nil || len(tables) == 0 {
+		return false, err
+	}
+	return true, deleteTables(conn)
+}
+
+func ourTables(conn *nftables.Conn) ([]*nftables.Table, error) {
+	all, err := conn.ListTables()
+	if err != nil {
+		return nil, fmt.Errorf("nftables: list tables: %w", err)
+	}
+	return slices.DeleteFunc(all, func(t *nftables.Table) bool {
+		return t.Name != tableName || t.Family != nftables.TableFamilyINet && t.Family != nftables.TableFamilyARP
+	}), nil
+}
+
+func deleteTables(conn *nftables.Conn) error {
+	tables, err := ourTables(conn)
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		conn.DelTable(t)
+	}
+	if err := conn.Flush(); err != nil {
+		if errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("table %s belongs to another director that is running: stop that one first (%w)", tableName, err)
+		}
+		return fmt.Errorf("delete table %s: %w", tableName, err)
+	}
+	return nil
+}
+
+// createOwned makes tables owned by the socket c, in one batch.
+func createOwned(c *netlink.Conn, tables ...*nftables.Table) error {
+	batch := []netlink.Message{batchMessage(unix.NFNL_MSG_BATCH_BEGIN)}
+	for _, t := range tables {
+		attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
+			{Type: unix.NFTA_TABLE_NAME, Data: []byte(t.Name + "\x00")},
+			{Type: unix.NFTA_TABLE_FLAGS, Data: []byte{0, 0, 0, nftTableOwner}},
+		})
+		if err != nil {
+			return err
+		}
+		batch = append(batch, netlink.Message{
+			Header: netlink.Header{
+				Type:  unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE,
+				Flags: netlink.Request | netlink.Acknowledge | netlink.Create,
+			},
+			Data: append([]byte{byte(t.Family), unix.NFNETLINK_V0, 0, 0}, attrs...),
+		})
+	}
+	batch = append(batch, batchMessage(unix.NFNL_MSG_BATCH_END))
+	if _, err := c.SendMessages(batch); err != nil {
+		return err
+	}
+	var errs error
+	for range tables {
+		if _, err := c.Receive(); err != nil {
+			errs = errors.Join(errs, err)
+			if errors.Is(err, unix.EPERM) {
+				break // the kernel answers the whole batch with one message
+			}
+		}
+	}
+	return errs
+}
+
+// batchMessage begins or ends a batch; its resource id is the subsystem.
+func batchMessage(kind netlink.HeaderType) netlink.Message {
+	return netlink.Message{
+		Header: netlink.Header{Type: kind, Flags: netlink.Request},
+		Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES},
+	}
+}
+
+// elements are the sets' contents as the kernel wants them: fields of a
+// concatenation each padded to 4 bytes.
+type elements struct {
+	links                                      []nftables.SetElement
+	vip4, vip6, served4, served6, frag4, frag6 []nftables.SetElement
+	reply4, reply6                             []nftables.SetElement
+}
+
+func newElements(links []string, r GuardRules) *elements {
+	e := &elements{}
+	for _, name := range links {
+		key := make([]byte, unix.IFNAMSIZ)
+		copy(key, name)
+		e.links = append(e.links, nftables.SetElement{Key: key})
+	}
+	for _, s := range r.Served {
+		if s.VIP.Is4() {
+			e.vip4 = add(e.vip4, addrKey(s.VIP))
+			e.served4 = add(e.served4, portKey(s.VIP, s.Proto, s.Port))
+			e.frag4 = add(e.frag4, protoKey(s.VIP, s.Proto))
+		} else {
+			e.vip6 = add(e.vip6, addrKey(s.VIP))
+			e.served6 = add(e.served6, portKey(s.VIP, s.Proto, s.Port))
+			e.frag6 = add(e.frag6, protoKey(s.VIP, s.Proto))
+		}
+	}
+	for _, p := range r.Replies {
+		if p.RIP.Is4() {
+			e.reply4 = add(e.reply4, portKey(p.RIP, p.Proto, p.Port))
+		} else {
+			e.reply6 = add(e.reply6, portKey(p.RIP, p.Proto, p.Port))
+		}
+	}
+	return e
+}
+
+// add appends a key that is not there yet: the kernel refuses duplicates in
+// one batch on some versions.
+func add(elems []nftables.SetElement, key []byte) []nftables.SetElement {
+	if slices.ContainsFunc(elems, func(e nftables.SetElement) bool { return slices.Equal(e.Key, key) }) {
+		return elems
+	}
+	return append(elems, nftables.SetElement{Key: key})
+}
+
+func addrKey(a packet.Addr) []byte { return a.Netip().AsSlice() }
+
+func protoKey(a packet.Addr, p packet.Proto) []byte { return append(addrKey(a), byte(p), 0, 0, 0) }
+
+func portKey(a packet.Addr, p packet.Proto, port uint16) []byte {
+	return append(protoKey(a, p), byte(port>>8), byte(port), 0, 0)
+}

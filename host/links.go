@@ -1,0 +1,57 @@
+package host
+
+import (
+	"pktdirector/lvs"
+	"pktdirector/packet"
+)
+
+// Link names one of the director's links as the host knows it. Its place in a
+// list is the link's index in the director.
+type Link struct {
+	Name   string // the interface's name
+	VLAN   uint16 // the VLAN id the link is bound to; 0: the interface itself
+	Tundev bool   // a TUN device that the director made, not a network card
+}
+
+// Reply is the source of what a real server answers under NAT.
+type Reply struct {
+	Proto packet.Proto
+	lvs.ServerKey
+}
+
+// GuardRules are the packets that the director handles and the host must not.
+type GuardRules struct {
+	Links   []Link           // where they arrive
+	Served  []lvs.ServiceKey // requests
+	Replies []Reply          // replies of NAT servers
+}
+
+// RulesFor derives what must be guarded from what is balanced.
+func RulesFor(links []Link, rules lvs.Ruleset) GuardRules {
+	g := GuardRules{Links: links}
+	seen := map[Reply]bool{}
+	for _, s := range rules.Services {
+		g.Served = append(g.Served, s.ServiceKey)
+		for _, rs := range s.Servers {
+			r := Reply{s.Proto, rs.ServerKey}
+			if rs.Method == lvs.Masq && !seen[r] {
+				seen[r] = true
+				g.Replies = append(g.Replies, r)
+			}
+		}
+	}
+	return g
+}
+
+// VIPs lists the distinct addresses of the services, in their order.
+func VIPs(rules lvs.Ruleset) []packet.Addr {
+	var vips []packet.Addr
+	seen := map[packet.Addr]bool{}
+	for _, s := range rules.Services {
+		if !seen[s.VIP] {
+			seen[s.VIP] = true
+			vips = append(vips, s.VIP)
+		}
+	}
+	return vips
+}
