@@ -1,0 +1,115 @@
+package control
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"pktdirector/lvs"
+	"pktdirector/packet"
+)
+
+// The headings of ipvsadm 1.31's listings. The version is that of the kernel's
+// IPVS, whose behaviour the director keeps to.
+const (
+	ipvsadmVersion = "IP Virtual Server version 1.2.1 (size=%d)\n"
+	listHeading    = "Prot LocalAddress:Port Scheduler Flags\n" +
+		"  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n"
+	statsHeading = "Prot LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes\n" +
+		"  -> RemoteAddress:Port\n"
+	connHeading = "IPVS connection entries\n" +
+		"pro expire state       source             virtual            destination\n"
+)
+
+// DefaultTableSize is the size ipvsadm shows for a kernel built with the
+// default of 2^12 hash buckets; the director's own table has none to show.
+const DefaultTableSize = 4096
+
+// WriteList writes s as "ipvsadm -Ln" prints it, byte for byte.
+func WriteList(w io.Writer, s *Status) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, ipvsadmVersion+listHeading, s.TableSize)
+	for _, svc := range sortServices(s.Services) {
+		fmt.Fprintf(&b, "%-4s %s %s\n", svc.Protocol, endpoint(svc.VIP, svc.Port), svc.Scheduler)
+		for _, d := range svc.Destinations {
+			fmt.Fprintf(&b, "  -> %-28s %-7s %-6d %-10d %-10d\n",
+				endpoint(d.Address, d.Port), d.Method, d.Weight, d.Active, d.InAct)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteStats writes s as "ipvsadm -Ln --stats" prints it.
+func WriteStats(w io.Writer, s *Status) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, ipvsadmVersion+statsHeading, s.TableSize)
+	for _, svc := range sortServices(s.Services) {
+		fmt.Fprintf(&b, "%-33s%s\n", fmt.Sprintf("%-4s %s", svc.Protocol, endpoint(svc.VIP, svc.Port)), statColumns(svc.Stats))
+		for _, d := range svc.Destinations {
+			fmt.Fprintf(&b, "  -> %-28s%s\n", endpoint(d.Address, d.Port), statColumns(d.Stats))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func statColumns(s lvs.Stats) string {
+	return large(s.Conns) + large(s.InPkts) + large(s.OutPkts) + large(s.InBytes) + large(s.OutBytes)
+}
+
+// large formats a counter in 9 columns with ipvsadm's suffixes
+// (print_largenum): from 10^8 on in thousands, and so on.
+func large(n uint64) string {
+	switch {
+	case n < 100_000_000:
+		return fmt.Sprintf("%9d", n)
+	case n < 100_000_000_000:
+		return fmt.Sprintf("%8dK", n/1_000)
+	case n < 100_000_000_000_000:
+		return fmt.Sprintf("%8dM", n/1_000_000)
+	case n < 100_000_000_000_000_000:
+		return fmt.Sprintf("%8dG", n/1_000_000_000)
+	}
+	return fmt.Sprintf("%8dT", n/1_000_000_000_000)
+}
+
+// WriteConnections writes conns as "ipvsadm -Lcn" prints them.
+func WriteConnections(w io.Writer, conns []Connection) error {
+	var b strings.Builder
+	b.WriteString(connHeading)
+	for _, c := range conns {
+		fmt.Fprintf(&b, "%-3s %02d:%02d  %-11s %-18s %-18s %s\n", c.Protocol, c.Expires/60, c.Expires%60, c.State,
+			endpoint(c.Client, c.ClientPort), endpoint(c.VIP, c.Port), endpoint(c.Destination, c.DestinationPort))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteVerdicts writes how many packets ended in which way, those that none
+// ended in too: a table of name, count and meaning.
+func WriteVerdicts(w io.Writer, verdicts []Verdict) error {
+	var b strings.Builder
+	width := len("verdict")
+	for _, v := range verdicts {
+		width = max(width, len(v.Name))
+	}
+	fmt.Fprintf(&b, "%-*s %12s  meaning\n", width, "verdict", "packets")
+	for _, v := range verdicts {
+		fmt.Fprintf(&b, "%-*s %12d  %s\n", width, v.Name, v.Count, v.Help)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func endpoint(addr string, port uint16) string { return packet.Endpoint(parseAddr(addr), port) }
+
+// parseAddr reads an address that the director itself printed.
+func parseAddr(s string) packet.Addr {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return packet.Addr{}
+	}
+	return packet.AddrFrom(a)
+}

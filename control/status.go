@@ -1,0 +1,149 @@
+package control
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"pktdirector/lvs"
+	"pktdirector/packet"
+)
+
+// APIVersion is the version of the types below. Fields may be added without
+// changing it.
+const APIVersion = 1
+
+// Status is the answer to GET /v1/status: all that is configured and counted,
+// without the single connections.
+type Status struct {
+	Version   int         `json:"version"` // APIVersion
+	PID       int         `json:"pid"`
+	Started   time.Time   `json:"started"`
+	TableSize int         `json:"table_size"` // hash buckets of the connection table, as ipvsadm shows them
+	Services  []Service   `json:"services"`
+	Links     []LinkState `json:"links"`
+	Verdicts  []Verdict   `json:"verdicts"`
+}
+
+// Service is a virtual service with its destinations, newest first.
+type Service struct {
+	Protocol     string        `json:"protocol"` // TCP or UDP
+	VIP          string        `json:"vip"`
+	Port         uint16        `json:"port"`
+	Scheduler    string        `json:"scheduler"`
+	Stats        lvs.Stats     `json:"stats"`
+	Destinations []Destination `json:"destinations"`
+}
+
+// Destination is a real server's live entry in a service.
+type Destination struct {
+	Address string    `json:"address"`
+	Port    uint16    `json:"port"`
+	Method  string    `json:"method"` // Masq, Route or Tunnel
+	Weight  int64     `json:"weight"`
+	Active  int64     `json:"active"`   // ActiveConn
+	InAct   int64     `json:"inactive"` // InActConn
+	Stats   lvs.Stats `json:"stats"`
+}
+
+// LinkState is a link with what it counted since the start. The counters'
+// names are those of the link's own statistics.
+type LinkState struct {
+	Name     string            `json:"name"`
+	Type     LinkType          `json:"type"`
+	MAC      string            `json:"mac,omitempty"`
+	MTU      int               `json:"mtu"` // bytes
+	VLAN     uint16            `json:"vlan,omitempty"`
+	Counters map[string]uint64 `json:"counters"`
+}
+
+// Verdict counts the packets that ended in one way.
+type Verdict struct {
+	Name  string `json:"name"`
+	Count uint64 `json:"count"`
+	Help  string `json:"help"`
+}
+
+// Connection is one entry of the connection table, as GET /v1/connections
+// lists them.
+type Connection struct {
+	Protocol        string `json:"protocol"`
+	State           string `json:"state"`
+	Client          string `json:"client"`
+	ClientPort      uint16 `json:"client_port"`
+	VIP             string `json:"vip"`
+	Port            uint16 `json:"port"`
+	Destination     string `json:"destination"`
+	DestinationPort uint16 `json:"destination_port"`
+	Expires         int64  `json:"expires"` // seconds until it expires
+}
+
+// ServicesOf converts the director's listing.
+func ServicesOf(from []lvs.ServiceStatus) []Service {
+	to := make([]Service, 0, len(from))
+	for _, s := range from {
+		c := Service{
+			Protocol: s.Service.Proto.String(), VIP: s.Service.VIP.String(), Port: s.Service.Port,
+			Scheduler: s.Scheduler, Stats: s.Stats, Destinations: make([]Destination, 0, len(s.Destinations)),
+		}
+		for _, d := range s.Destinations {
+			c.Destinations = append(c.Destinations, Destination{
+				Address: d.Server.RIP.String(), Port: d.Server.Port, Method: d.Method.String(),
+				Weight: d.Weight, Active: d.Active, InAct: d.InAct, Stats: d.Stats,
+			})
+		}
+		to = append(to, c)
+	}
+	return to
+}
+
+// sortServices puts services and their destinations in the order of
+// "ipvsadm -Ln": by IP version, protocol, address and port; destinations by
+// address and port (libipvs, ipvs_cmp_services and ipvs_cmp_dests). The
+// comparison is of whole numbers here; libipvs takes the difference in an int,
+// which puts addresses more than 2^31 apart the other way round.
+func sortServices(in []Service) []Service {
+	out := slices.Clone(in)
+	slices.SortStableFunc(out, func(a, b Service) int {
+		x, y := parseAddr(a.VIP), parseAddr(b.VIP)
+		return cmp.Or(boolCmp(x.Is4(), y.Is4()), cmp.Compare(protoNumber(a.Protocol), protoNumber(b.Protocol)),
+			addrCmp(x, y), cmp.Compare(a.Port, b.Port))
+	})
+	for i := range out {
+		out[i].Destinations = slices.Clone(out[i].Destinations)
+		slices.SortStableFunc(out[i].Destinations, func(a, b Destination) int {
+			return cmp.Or(addrCmp(parseAddr(a.Address), parseAddr(b.Address)), cmp.Compare(a.Port, b.Port))
+		})
+	}
+	return out
+}
+
+// boolCmp sorts true first.
+func boolCmp(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+func addrCmp(a, b packet.Addr) int {
+	switch {
+	case a.Less(b):
+		return -1
+	case b.Less(a):
+		return 1
+	}
+	return 0
+}
+
+func protoNumber(name string) packet.Proto {
+	for _, p := range []packet.Proto{packet.TCP, packet.UDP, packet.SCTP} {
+		if p.String() == name {
+			return p
+		}
+	}
+	return 0
+}
