@@ -30,6 +30,10 @@ type LinkAddr struct {
 type HostTable struct {
 	Routes []Route
 	Addrs  []LinkAddr
+	// Local lists every address of the host, on whatever interface. A port
+	// of a VIP that the host owns and that no service uses is the host's to
+	// answer.
+	Local []packet.Addr
 }
 
 // Neighbour is a hint from the host's neighbour table: Addr has MAC on Link.

@@ -10,9 +10,9 @@ import (
 type Destination struct {
 	Service ServiceKey
 	Server  ServerKey
-	Method  Method
 	ID      uint32 // index in the director's list, what a connection entry holds
 
+	method    atomic.Uint32
 	weight    atomic.Int64
 	active    atomic.Int64
 	inactive  atomic.Int64
@@ -24,11 +24,19 @@ type Destination struct {
 
 // NewDestination returns an available destination for rs in the service.
 func NewDestination(svc ServiceKey, rs RealServer, id uint32) *Destination {
-	d := &Destination{Service: svc, Server: rs.ServerKey, Method: rs.Method, ID: id}
+	d := &Destination{Service: svc, Server: rs.ServerKey, ID: id}
+	d.method.Store(uint32(rs.Method))
 	d.weight.Store(int64(rs.Weight))
 	d.available.Store(true)
 	return d
 }
+
+// Method returns the forwarding method that new connections get; connections
+// keep the one they began with.
+func (d *Destination) Method() Method { return Method(d.method.Load()) }
+
+// SetMethod changes the forwarding method for new connections.
+func (d *Destination) SetMethod(m Method) { d.method.Store(uint32(m)) }
 
 // Weight returns the current weight; 0 means quiesced.
 func (d *Destination) Weight() int64 { return d.weight.Load() }

@@ -1,0 +1,248 @@
+package dataplane
+
+import (
+	"sync"
+	"time"
+
+	"pktdirector/packet"
+)
+
+// Limits of the neighbour cache.
+const (
+	// neighbourQueue is how many packets wait for one neighbour's answer.
+	neighbourQueue = 32
+	// neighbourWaiting is how many packets wait altogether.
+	neighbourWaiting = 1024
+	// neighbourEntries is how many neighbours are remembered.
+	neighbourEntries = 16384
+	// askEvery is the time between two requests for one neighbour.
+	askEvery = time.Second
+	// askTimes is how many requests stay unanswered before the waiting
+	// packets are dropped.
+	askTimes = 3
+	// confirmedFor is how long an answer is trusted before the neighbour is
+	// asked again, while its old address stays in use.
+	confirmedFor = 30 * time.Second
+)
+
+// neighbourKey is a next hop on one link (and VLAN, where the link has many).
+type neighbourKey struct {
+	addr packet.Addr
+	link int
+	vlan uint16
+}
+
+type neighbour struct {
+	mac       packet.MAC
+	known     bool
+	fromHost  bool // the host's kernel said so; no answer of its own yet
+	confirmed time.Duration
+	asked     time.Duration
+	tries     int
+	waiting   []*packet.Packet
+}
+
+// neighbours finds the MAC of a next hop. What the host's kernel knows is
+// taken as a hint; otherwise the engine asks by ARP or ND itself, once a second,
+// while a bounded number of packets waits. Whoever was asked and whoever
+// announces itself (gratuitous ARP) is believed, the latest last.
+type neighbours struct {
+	mu      sync.RWMutex
+	entries map[neighbourKey]*neighbour
+	waiting int
+	now     time.Duration // of the latest packet or tick
+	open    int           // entries that are being asked for
+}
+
+func (n *neighbours) init() { n.entries = map[neighbourKey]*neighbour{} }
+
+// Learn takes a hint from the host's neighbour table. It never overrides an
+// answer that the engine got itself and still trusts.
+func (d *Director) Learn(hint Neighbour) {
+	n := &d.neighbours
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	key := neighbourKey{hint.Addr, hint.Link, hint.VLAN}
+	e := n.entries[key]
+	switch {
+	case hint.MAC.IsZero():
+		if e != nil && e.fromHost {
+			e.known, e.fromHost = false, false
+		}
+	case e == nil:
+		if len(n.entries) < neighbourEntries {
+			n.entries[key] = &neighbour{mac: hint.MAC, known: true, fromHost: true, confirmed: n.now}
+		}
+	case !e.known || e.fromHost || n.now-e.confirmed > confirmedFor:
+		// Packets that wait leave at the next tick.
+		e.mac, e.known, e.fromHost, e.confirmed = hint.MAC, true, true, n.now
+		e.tries = 0
+	}
+}
+
+// lookup returns a neighbour's MAC; stale says it should be asked for again.
+func (n *neighbours) lookup(key neighbourKey, now time.Duration) (mac packet.MAC, known, stale bool) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	e := n.entries[key]
+	if e == nil || !e.known {
+		return packet.MAC{}, false, false
+	}
+	return e.mac, true, now-e.confirmed > confirmedFor
+}
+
+// send puts a packet on its way to the next hop: at once, or when the
+// neighbour has answered.
+func (w *Worker) send(p *packet.Packet, h hop, done Verdict) Verdict {
+	p.Link = h.link
+	p.Tagged = h.vlan != 0
+	if h.layer3 {
+		w.out = append(w.out, p)
+		return done
+	}
+	key := neighbourKey{h.addr, h.link, h.vlan}
+	mac, known, stale := w.d.neighbours.lookup(key, w.now)
+	if !known {
+		return w.wait(p, key, done)
+	}
+	if stale {
+		w.refresh(key)
+	}
+	p.DstMAC = mac
+	w.out = append(w.out, p)
+	return done
+}
+
+// wait queues a copy of p until the neighbour answers, and asks for it if
+// nobody did within a second.
+func (w *Worker) wait(p *packet.Packet, key neighbourKey, done Verdict) Verdict {
+	n := &w.d.neighbours
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e := n.entries[key]
+	if e == nil {
+		if len(n.entries) >= neighbourEntries && !n.forgetOne() {
+			return NeighbourQueueFull
+		}
+		e = &neighbour{}
+		n.entries[key] = e
+	}
+	if e.known { // answered a moment ago
+		p.DstMAC = e.mac
+		w.out = append(w.out, p)
+		return done
+	}
+	if len(e.waiting) >= neighbourQueue || n.waiting >= neighbourWaiting {
+		return NeighbourQueueFull
+	}
+	kept := new(packet.Packet)
+	kept.CopyFrom(p) // p's bytes may be a ring slot
+	kept.Verdict = uint8(done)
+	e.waiting = append(e.waiting, kept)
+	n.waiting++
+	w.ask(key, e)
+	return pending
+}
+
+// refresh asks for a neighbour whose address was not confirmed for a while.
+func (w *Worker) refresh(key neighbourKey) {
+	n := &w.d.neighbours
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e := n.entries[key]
+	if e == nil || w.now-e.confirmed <= confirmedFor {
+		return
+	}
+	w.ask(key, e)
+}
+
+// ask sends a request for a neighbour unless one went out within the last
+// second. n.mu is held.
+func (w *Worker) ask(key neighbourKey, e *neighbour) {
+	n := &w.d.neighbours
+	if e.tries > 0 && w.now-e.asked < askEvery {
+		return
+	}
+	if e.tries == 0 {
+		n.open++
+	}
+	e.asked = w.now
+	e.tries++
+	w.solicit(key)
+}
+
+// askNeighbours asks again for neighbours that did not answer, gives up on
+// those that were asked often enough, and sends what waits for a neighbour that
+// the host has found meanwhile.
+func (w *Worker) askNeighbours() {
+	n := &w.d.neighbours
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.now = max(n.now, w.now)
+	if n.open == 0 && n.waiting == 0 {
+		return
+	}
+	for key, e := range n.entries {
+		if e.known && len(e.waiting) > 0 {
+			w.release(e)
+		}
+		if e.tries == 0 || w.now-e.asked < askEvery {
+			continue
+		}
+		if e.tries < askTimes && (!e.known || w.now-e.confirmed > confirmedFor) {
+			w.ask(key, e)
+			continue
+		}
+		e.tries = 0
+		n.open--
+		if e.known && w.now-e.confirmed <= confirmedFor {
+			continue
+		}
+		for _, p := range e.waiting {
+			w.settle(p, NoNeighbour)
+		}
+		n.waiting -= len(e.waiting)
+		delete(n.entries, key)
+	}
+}
+
+// forgetOne makes room by forgetting a neighbour that nothing waits for.
+func (n *neighbours) forgetOne() bool {
+	for key, e := range n.entries {
+		if len(e.waiting) == 0 && e.tries == 0 {
+			delete(n.entries, key)
+			return true
+		}
+	}
+	return false
+}
+
+// confirm notes that a neighbour of interest has this MAC, and sends what
+// waited for it. Machines that the director never sends to are not noted.
+func (w *Worker) confirm(key neighbourKey, mac packet.MAC) bool {
+	n := &w.d.neighbours
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e := n.entries[key]
+	if e == nil {
+		return false
+	}
+	e.mac, e.known, e.fromHost, e.confirmed = mac, true, false, w.now
+	if e.tries > 0 {
+		e.tries = 0
+		n.open--
+	}
+	w.release(e)
+	return true
+}
+
+// release sends the packets that waited for e, in order. n.mu is held.
+func (w *Worker) release(e *neighbour) {
+	for _, p := range e.waiting {
+		p.DstMAC = e.mac
+		w.out = append(w.out, p)
+		w.settle(p, Verdict(p.Verdict))
+	}
+	w.d.neighbours.waiting -= len(e.waiting)
+	e.waiting = nil
+}

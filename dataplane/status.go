@@ -1,0 +1,78 @@
+package dataplane
+
+import (
+	"slices"
+	"time"
+
+	"pktdirector/conntrack"
+	"pktdirector/lvs"
+	"pktdirector/packet"
+)
+
+// Status lists the services, sorted by protocol, VIP and port, each with its
+// destinations newest first.
+func (d *Director) Status() []lvs.ServiceStatus {
+	var list []lvs.ServiceStatus
+	for _, svc := range d.rules.Load().services {
+		s := lvs.ServiceStatus{Service: svc.key, Stats: svc.stats.Read()}
+		svc.mu.Lock()
+		s.Scheduler = svc.name
+		for _, dest := range svc.dests {
+			s.Destinations = append(s.Destinations, lvs.DestinationStatus{
+				Server: dest.Server, Method: dest.Method(), Weight: dest.Weight(),
+				Active: dest.Active(), InAct: dest.Inactive(), Stats: dest.Stats.Read(),
+			})
+		}
+		svc.mu.Unlock()
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b lvs.ServiceStatus) int {
+		x, y := a.Service, b.Service
+		switch {
+		case x.Proto != y.Proto:
+			return int(x.Proto) - int(y.Proto)
+		case x.VIP.Less(y.VIP):
+			return -1
+		case y.VIP.Less(x.VIP):
+			return 1
+		}
+		return int(x.Port) - int(y.Port)
+	})
+	return list
+}
+
+// ConnStatus is a connection as a listing shows it.
+type ConnStatus struct {
+	Proto                             packet.Proto
+	Client, Virtual, Dest             packet.Addr
+	ClientPort, VirtualPort, DestPort uint16
+	State                             conntrack.State
+	Expires                           time.Duration // engine time at which it ends
+}
+
+// Conns yields every connection.
+func (d *Director) Conns(yield func(ConnStatus) bool) {
+	d.table.All(func(c conntrack.Conn) bool {
+		return yield(ConnStatus{
+			Proto: c.Proto, Client: c.Client, Virtual: c.Virtual, Dest: c.Dest,
+			ClientPort: c.ClientPort, VirtualPort: c.VirtualPort, DestPort: c.DestPort,
+			State: c.State, Expires: c.Expires(),
+		})
+	})
+}
+
+// Verdicts lists every verdict with its count.
+func (d *Director) Verdicts() []VerdictCount {
+	words := verdictWords()
+	list := make([]VerdictCount, 0, numVerdicts-1)
+	for v := pending + 1; v < numVerdicts; v++ {
+		list = append(list, VerdictCount{words[v][0], d.verdicts[v].Load(), words[v][1]})
+	}
+	return list
+}
+
+// Count returns how many packets ended in verdict v.
+func (d *Director) Count(v Verdict) uint64 { return d.verdicts[v].Load() }
+
+// VIPs lists the addresses the director answers for, sorted.
+func (d *Director) VIPs() []packet.Addr { return slices.Clone(d.rules.Load().order) }
