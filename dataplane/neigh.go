@@ -76,7 +76,10 @@ func (d *Director) Learn(hint Neighbour) {
 	case !e.known || e.fromHost || n.now-e.confirmed > confirmedFor:
 		// Packets that wait leave at the next tick.
 		e.mac, e.known, e.fromHost, e.confirmed = hint.MAC, true, true, n.now
-		e.tries = 0
+		if e.tries > 0 {
+			e.tries = 0
+			n.open--
+		}
 	}
 }
 
@@ -199,7 +202,9 @@ func (w *Worker) askNeighbours() {
 			continue
 		}
 		for _, p := range e.waiting {
-			w.settle(p, NoNeighbour)
+			if Verdict(p.Verdict) != pending { // not of the engine's own
+				w.settle(p, NoNeighbour)
+			}
 		}
 		n.waiting -= len(e.waiting)
 		delete(n.entries, key)
