@@ -38,7 +38,11 @@ type Guard struct {
 
 // NewGuard installs the tables, with nothing to guard yet. Tables that a
 // killed director left behind are replaced.
-func NewGuard() (*Guard, error) {
+func NewGuard() (*Guard, error) { return newGuard(true) }
+
+// newGuard installs the tables, owned by the socket if the kernel knows that
+// and own is set.
+func newGuard(own bool) (*Guard, error) {
 	g := &Guard{
 		inet: &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet},
 		arp:  &nftables.Table{Name: tableName, Family: nftables.TableFamilyARP},
@@ -52,26 +56,28 @@ func NewGuard() (*Guard, error) {
 		return nil, fmt.Errorf("nftables: open: %w", err)
 	}
 	g.conn = conn
-	if err := g.install(raw); err != nil {
+	if err := g.install(raw, own); err != nil {
 		return nil, errors.Join(fmt.Errorf("nftables: table %s: %w", tableName, err), conn.CloseLasting())
 	}
 	return g, nil
 }
 
-func (g *Guard) install(raw *netlink.Conn) error {
+func (g *Guard) install(raw *netlink.Conn, own bool) error {
 	if err := deleteTables(g.conn); err != nil {
 		return err
 	}
 	// The library cannot set table flags, so the tables are made by a message
 	// of our own on its socket, which thereby owns them.
-	switch err := createOwned(raw, g.inet, g.arp); {
-	case err == nil:
-		g.owned = true
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
+	if own {
+		err := createOwned(raw, g.inet, g.arp)
+		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+		g.owned = err == nil
+	}
+	if !g.owned {
 		g.conn.AddTable(g.inet)
 		g.conn.AddTable(g.arp)
-	default:
-		return err
 	}
 	if err := g.addSets(); err != nil {
 		return err
