@@ -92,6 +92,7 @@ type Worker struct {
 	made  []*packet.Packet // packets of the engine's own, reused each batch
 	nMade int
 	icmp  bucket
+	conn  conntrack.Conn // copy of the present packet's; here so that it needs no allocation
 
 	// Decisions of the last Process call, when Options.Decisions is set.
 	Decisions []Decision
@@ -175,11 +176,11 @@ func (w *Worker) step(p *packet.Packet) Verdict {
 	if p.Class != packet.ToUs || p.Frag != packet.Whole {
 		return w.notBalanced(p)
 	}
-	c, dir, v := w.connection(p)
+	dir, v := w.connection(p)
 	if v != pending {
 		return v
 	}
-	return w.forward(p, &c, dir)
+	return w.forward(p, &w.conn, dir)
 }
 
 // notBalanced judges what cannot be matched to a connection: a fragment, or a
@@ -191,45 +192,46 @@ func (w *Worker) notBalanced(p *packet.Packet) Verdict {
 	return NotOurs
 }
 
-// connection finds the packet's connection, or starts one, and moves its state
-// on. A verdict other than pending ends the packet's way.
-func (w *Worker) connection(p *packet.Packet) (c conntrack.Conn, dir conntrack.Direction, v Verdict) {
+// connection finds the packet's connection, or starts one, moves its state on
+// and copies it to w.conn. A verdict other than pending ends the packet's way.
+func (w *Worker) connection(p *packet.Packet) (conntrack.Direction, Verdict) {
 	f := &p.Flow
 	slot := w.d.table.Lock(f.Proto, f.Src, f.SrcPort)
-	if found := slot.Request(f); found != nil && !reopens(found, p) {
-		c, v = w.touch(slot, found, conntrack.Request, p)
+	if c := slot.Request(f); c != nil && !reopens(c, p) {
+		v := w.touch(slot, c, conntrack.Request, p)
 		slot.Unlock()
-		return c, conntrack.Request, v
-	} else if found != nil {
-		slot.Remove(found)
+		return conntrack.Request, v
+	} else if c != nil {
+		slot.Remove(c)
 	}
 	rules := w.d.rules.Load()
 	svc := rules.services[lvs.ServiceKey{Proto: f.Proto, VIP: f.Dst, Port: f.DstPort}]
 	if svc != nil && mayStart(p) {
-		c, v = w.start(slot, svc, p)
+		v := w.start(slot, svc, p)
 		slot.Unlock()
 		if v == NoDestination {
 			w.refuse(p)
 		}
-		return c, conntrack.Request, v
+		return conntrack.Request, v
 	}
 	slot.Unlock()
-	if c, v = w.reply(p); v == NotOurs {
+	v := w.reply(p)
+	if v == NotOurs {
 		v = w.unknown(p, rules, svc != nil)
 	}
-	return c, conntrack.Reply, v
+	return conntrack.Reply, v
 }
 
 // reply finds the connection that p is a real server's reply of.
-func (w *Worker) reply(p *packet.Packet) (conntrack.Conn, Verdict) {
+func (w *Worker) reply(p *packet.Packet) Verdict {
 	f := &p.Flow
 	slot := w.d.table.Lock(f.Proto, f.Dst, f.DstPort)
 	defer slot.Unlock()
-	found := slot.Reply(f)
-	if found == nil {
-		return conntrack.Conn{}, NotOurs
+	c := slot.Reply(f)
+	if c == nil {
+		return NotOurs
 	}
-	return w.touch(slot, found, conntrack.Reply, p)
+	return w.touch(slot, c, conntrack.Reply, p)
 }
 
 // mayStart reports whether a packet without a connection may start one: any
@@ -247,16 +249,17 @@ func reopens(c *conntrack.Conn, p *packet.Packet) bool {
 
 // touch counts a packet of an existing connection and moves its state on. A
 // request whose real server was removed is dropped and does not renew the timer.
-func (w *Worker) touch(slot conntrack.Slot, c *conntrack.Conn, dir conntrack.Direction, p *packet.Packet) (conntrack.Conn, Verdict) {
+func (w *Worker) touch(slot conntrack.Slot, c *conntrack.Conn, dir conntrack.Direction, p *packet.Packet) Verdict {
 	dest := w.d.dests.Load().all[c.DestID]
 	if dir == conntrack.Request && !dest.Available() {
-		return conntrack.Conn{}, DestinationGone
+		return DestinationGone
 	}
 	if slot.Step(c, dir, p.TCPFlags, w.now) {
 		dest.Move(c.Active())
 	}
 	w.count(dest, dir, p)
-	return *c, pending
+	w.conn = *c
+	return pending
 }
 
 // count adds a packet to its destination's and service's statistics. A
@@ -283,7 +286,7 @@ func (w *Worker) count(dest *lvs.Destination, dir conntrack.Direction, p *packet
 }
 
 // start schedules a new connection and enters it.
-func (w *Worker) start(slot conntrack.Slot, svc *service, p *packet.Packet) (conntrack.Conn, Verdict) {
+func (w *Worker) start(slot conntrack.Slot, svc *service, p *packet.Packet) Verdict {
 	f := &p.Flow
 	var decide func(sched.Request, []sched.Candidate)
 	if w.d.decisions {
@@ -293,7 +296,7 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, p *packet.Packet) (con
 	}
 	dest := svc.schedule(*f, false, decide)
 	if dest == nil {
-		return conntrack.Conn{}, NoDestination
+		return NoDestination
 	}
 	c := conntrack.Conn{
 		Proto: f.Proto, Client: f.Src, ClientPort: f.SrcPort, Virtual: f.Dst, VirtualPort: f.DstPort,
@@ -305,7 +308,7 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, p *packet.Packet) (con
 	entered, err := slot.Insert(c)
 	if err != nil {
 		dest.Unbind(false)
-		return c, ReplyTaken
+		return ReplyTaken
 	}
 	return w.touch(slot, entered, conntrack.Request, p)
 }
