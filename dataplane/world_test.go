@@ -85,6 +85,8 @@ func newWorld(t testing.TB, services ...lvs.VirtualService) *world {
 	return w
 }
 
+func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
 func rip6(i int) string {
 	return netip.AddrFrom16([16]byte{0x20, 1, 0x0d, 0xb8, 0, 2, 15: byte(i)}).String()
 }
