@@ -97,7 +97,7 @@ func parseIPv4(p *Packet) ParseError {
 	switch {
 	case frag&ipv4OffsetMask != 0:
 		p.Frag = LaterFragment
-		return ParseOK
+		return checkOffload(p)
 	case frag&ipv4MoreFragments != 0:
 		p.Frag = FirstFragment
 	}
@@ -143,7 +143,7 @@ func parseIPv6(p *Packet) ParseError {
 			p.Flow.Proto = Proto(next)
 			p.L4 = p.Start + at
 			if p.Frag == LaterFragment {
-				return ParseOK
+				return checkOffload(p)
 			}
 			return parseTransport(p)
 		}
@@ -171,7 +171,7 @@ func parseIPv6(p *Packet) ParseError {
 			// What follows is the middle of something.
 			p.Flow.Proto = Proto(next)
 			p.L4 = p.Start + at
-			return ParseOK
+			return checkOffload(p)
 		}
 	}
 	return ErrExtension
