@@ -278,15 +278,21 @@ func (q *queue) setUp(fd, mtu int) error {
 	return err
 }
 
-// enlarge makes the socket's buffers large enough for a batch of super-frames
-// that do not fit the ring, and reports whether it could.
+// enlarge makes the socket's buffers as large as it may, and reports whether
+// a hundred super-frames that do not fit the ring can wait in it.
 func enlarge(fd int) bool {
-	const receive, send = 64 << 20, 8 << 20
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, send) != nil {
-		// Sending waits for room, so this costs speed at most.
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, send)
+	const receive, send, hundred = 64 << 20, 8 << 20, 8 << 20
+	for _, o := range [][3]int{
+		{unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, send},
+		{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receive},
+	} {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], o[2]) != nil {
+			// Without privilege the kernel cuts the wish to its limit.
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[1], o[2])
+		}
 	}
-	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receive) == nil
+	got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	return err == nil && got >= hundred
 }
 
 // ringShape chooses number and size of the slots.
@@ -326,3 +332,5 @@ func (q *queue) close() error {
 	}
 	return errors.Join(err, q.conn.Close())
 }
+
+var _ dataplane.Link = (*AFPacket)(nil)

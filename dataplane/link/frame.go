@@ -117,3 +117,17 @@ func (c *pieces) next() (header, payload []byte) {
 	c.whole = nil
 	return nil, payload
 }
+
+// ipEtherType returns the EtherType of a packet that begins at its IP header,
+// or 0 when it does not.
+func ipEtherType(p *packet.Packet) packet.EtherType {
+	if p.Len() > 0 {
+		switch p.Buf[p.Start] >> 4 {
+		case 4:
+			return packet.EtherIPv4
+		case 6:
+			return packet.EtherIPv6
+		}
+	}
+	return 0
+}

@@ -12,7 +12,7 @@ type AFPacketOptions struct {
 	// of the interface belong to the link, and a tag is kept.
 	VLAN uint16
 	// Slots is the number of frames the receive ring holds; 0 means 4096,
-	// or 512 large ones.
+	// or 1024 large ones.
 	Slots int
 	// SlotSize is the ring's room for one frame, bytes. Larger frames are
 	// read by a system call of their own. 0 means 2048; where the process
@@ -37,7 +37,7 @@ type AFPacketOptions struct {
 const (
 	usualSlot    = 2048
 	usualSlots   = 4096
-	largeSlots   = 512
+	largeSlots   = 1024
 	maxSlot      = 1 << 18
 	maxRingBytes = 1 << 30
 	maxQueues    = 16

@@ -1,0 +1,166 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"pktdirector/dataplane"
+	"pktdirector/packet"
+)
+
+// batchSize is how many packets a reader takes at once.
+const batchSize = 64
+
+// tickEvery is how often the engine's timers run; it asks for 50 ms at least.
+const tickEvery = 25 * time.Millisecond
+
+// Run moves packets between the links and the director until ctx ends, every
+// link is closed, or every link has come to its end, as a capture file does:
+// then it returns nil. It returns the first error of a link otherwise. The
+// index of a link in links is what packets name it by.
+//
+// Each receive queue has one goroutine that owns a batch from read to write,
+// and one more runs the engine's timers. All have ended when Run returns. The
+// links stay open; closing them is the caller's.
+func Run(ctx context.Context, d *dataplane.Director, links []dataplane.Link, log *slog.Logger) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r := &runner{director: d, links: links, log: logger(log), begin: time.Now()}
+	r.tellLinks()
+
+	var readers, ticker sync.WaitGroup
+	for i, l := range links {
+		for _, q := range l.Readers() {
+			readers.Go(func() {
+				if err := r.read(ctx, i, q); err != nil {
+					cancel(err)
+				}
+			})
+		}
+	}
+	ticking, stop := context.WithCancel(ctx)
+	ticker.Go(func() { r.tick(ticking) })
+	readers.Wait()
+	stop()
+	ticker.Wait()
+	if err := context.Cause(ctx); err != nil && ctx.Err() != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// runner is what the goroutines of one Run share.
+type runner struct {
+	director *dataplane.Director
+	links    []dataplane.Link
+	log      *slog.Logger
+	begin    time.Time
+	infos    []dataplane.LinkInfo // what the engine knows; the ticker's after the start
+}
+
+// now is the engine's clock.
+func (r *runner) now() time.Duration { return time.Since(r.begin) }
+
+// tellLinks tells the engine what the links are like, when that changed.
+func (r *runner) tellLinks() {
+	infos := make([]dataplane.LinkInfo, len(r.links))
+	for i, l := range r.links {
+		infos[i] = l.Info()
+	}
+	if !slices.Equal(infos, r.infos) {
+		r.director.SetLinks(infos)
+		r.infos = infos
+	}
+}
+
+// read runs one receive queue.
+func (r *runner) read(ctx context.Context, index int, q dataplane.Reader) error {
+	defer q.Read(nil) // gives the last packets' memory back
+	s := newStation(r)
+	batch := make([]*packet.Packet, batchSize)
+	for i := range batch {
+		batch[i] = new(packet.Packet)
+	}
+	for ctx.Err() == nil {
+		n, err := q.Read(batch)
+		switch {
+		case err == nil:
+		case errors.Is(err, net.ErrClosed), errors.Is(err, io.EOF):
+			r.log.Debug("a link's queue ended", "link", r.links[index].Info().Name, "reason", err)
+			return nil
+		default:
+			return fmt.Errorf("link %s stopped receiving: %w", r.links[index].Info().Name, err)
+		}
+		if n == 0 {
+			continue
+		}
+		for _, p := range batch[:n] {
+			p.Link = index
+		}
+		s.send(s.worker.Process(batch[:n], r.now()))
+	}
+	return nil
+}
+
+// tick runs the engine's timers and follows changes of the links.
+func (r *runner) tick(ctx context.Context) {
+	s := newStation(r)
+	t := time.NewTicker(tickEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			r.tellLinks()
+			s.send(s.worker.Tick(r.now()))
+		}
+	}
+}
+
+// station is one goroutine's way through the engine: a worker, and a writer
+// to each link.
+type station struct {
+	worker  *dataplane.Worker
+	writers []dataplane.Writer
+	sorted  [][]*packet.Packet // by link
+}
+
+func newStation(r *runner) *station {
+	s := &station{worker: r.director.NewWorker(), sorted: make([][]*packet.Packet, len(r.links))}
+	for _, l := range r.links {
+		s.writers = append(s.writers, l.NewWriter())
+	}
+	return s
+}
+
+// send hands packets to the links they leave by.
+func (s *station) send(out []*packet.Packet) {
+	if len(out) == 0 {
+		return
+	}
+	for i := range s.sorted {
+		s.sorted[i] = s.sorted[i][:0]
+	}
+	for _, p := range out {
+		s.sorted[p.Link] = append(s.sorted[p.Link], p)
+	}
+	for i, batch := range s.sorted {
+		if len(batch) == 0 {
+			continue
+		}
+		s.writers[i].Write(batch)
+		for _, p := range batch {
+			if !p.Sent {
+				s.worker.Unsent(p)
+			}
+		}
+	}
+}
