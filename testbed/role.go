@@ -143,6 +143,11 @@ const (
 	DecapFeed   = "tunl0-feed"
 )
 
+// decapsulates reports whether c's host unwraps IPIP.
+func (c HostConfig) decapsulates() bool {
+	return c.Role == RealServer && c.Mode.Method == lvs.Tunnel
+}
+
 // Plan returns the operations that make a machine with those facts what c
 // says, in order. Applying them twice changes nothing the second time.
 func (c HostConfig) Plan(f Facts) ([]Op, error) {
@@ -173,7 +178,7 @@ func (c HostConfig) Plan(f Facts) ([]Op, error) {
 	switch {
 	case c.Role == RealServer && c.Mode.Method == lvs.Route:
 		ops = append(ops, AddAddr{Dev: "lo", Prefix: netip.PrefixFrom(c.VIP, c.VIP.BitLen())})
-	case c.Role == RealServer && c.Mode.Method == lvs.Tunnel:
+	case c.decapsulates():
 		ops = append(ops, c.decapsulate(f.Decap)...)
 	case c.Role == Director && c.Tundev:
 		ops = append(ops, c.proxyARP()...)
