@@ -45,11 +45,6 @@ type Conn struct {
 // Active reports whether the connection counts as ActiveConn.
 func (c *Conn) Active() bool { return c.Flags&flagActive != 0 }
 
-// requestFlow returns the flow of the client's packets.
-func (c *Conn) requestFlow() packet.Flow {
-	return packet.Flow{Src: c.Client, SrcPort: c.ClientPort, Dst: c.Virtual, DstPort: c.VirtualPort, Proto: c.Proto}
-}
-
 // replyFlow returns the flow of the real server's packets.
 func (c *Conn) replyFlow() packet.Flow {
 	return packet.Flow{Src: c.Dest, SrcPort: c.DestPort, Dst: c.Client, DstPort: c.ClientPort, Proto: c.Proto}

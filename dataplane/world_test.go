@@ -34,11 +34,6 @@ var (
 func rip(i int) string           { return netip.AddrFrom4([4]byte{192, 0, 2, byte(10 + i)}).String() }
 func serverMAC(i int) packet.MAC { return packet.MAC{2, 0, 0, 0, 1, byte(i)} }
 func addr(s string) packet.Addr  { return packet.MustParseAddr(s) }
-func at(host string, port string) string {
-	return netip.AddrPortFrom(netip.MustParseAddr(host), mustPort(port)).String()
-}
-
-func mustPort(s string) uint16 { return netip.MustParseAddrPort("0.0.0.0:" + s).Port() }
 
 // world is a director with a worker and a clock that only moves when told.
 type world struct {

@@ -21,9 +21,9 @@ func (Masq) Forward(p *packet.Packet, c *conntrack.Conn, dir conntrack.Direction
 		return false
 	}
 	if dir == conntrack.Request {
-		rewrite(p, destination, c.Dest, c.DestPort)
+		rewrite(p, destination(), c.Dest, c.DestPort)
 	} else {
-		rewrite(p, source, c.Virtual, c.VirtualPort)
+		rewrite(p, source(), c.Virtual, c.VirtualPort)
 	}
 	return true
 }
@@ -35,10 +35,8 @@ type side struct {
 	source           bool
 }
 
-var (
-	source      = side{ipv4: 12, ipv6: 8, port: 0, source: true}
-	destination = side{ipv4: 16, ipv6: 24, port: 2}
-)
+func source() side      { return side{ipv4: 12, ipv6: 8, port: 0, source: true} }
+func destination() side { return side{ipv4: 16, ipv6: 24, port: 2} }
 
 func rewrite(p *packet.Packet, s side, addr packet.Addr, port uint16) {
 	oldAddr, oldPort := p.Flow.Dst, p.Flow.DstPort
