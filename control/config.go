@@ -57,8 +57,8 @@ const (
 	maxVLAN     = 4094 // IEEE 802.1Q: 0 and 4095 are reserved
 	minSlots    = 64
 	maxSlots    = 1 << 20
-	minSlotSize = 256
-	maxSlotSize = 1 << 17
+	minSlotSize = 512
+	maxSlotSize = 1 << 18
 	maxSocket   = 107 // bytes of a path in sockaddr_un
 	maxName     = 15  // bytes of an interface name (IFNAMSIZ-1)
 )

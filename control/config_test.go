@@ -88,6 +88,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a VLAN out of range", "name: eth0", "name: eth0\n    vlan: 4095", `4095 is out of range: 1 to 4094`},
 		{"a VLAN on a tundev", "name: eth0", "name: lb0\n    type: tundev\n    vlan: 2", `has no VLAN`},
 		{"a ring with few slots", "name: eth0", "name: eth0\n    ring: {slots: 1}", `1 is out of range: 64 to`},
+		{"a slot size that is no power of two", "name: eth0", "name: eth0\n    ring: {slot_size: 2000}", `d.yaml:3:23: links[0].ring.slot_size: 2000 is no power of two: write one from 512`},
 		{"an interface name that is too long", "eth0", "averyveryverylongname", `cannot be an interface's name`},
 		{"a route by an unknown link", "services:", "routes: [{to: 10.0.0.0/8, link: eth9}]\nservices:", `d.yaml:3:33: routes[0].link: "eth9" is none of the links: one of eth0`},
 		{"a route with host bits", "services:", "routes: [{to: 10.0.0.1/8}]\nservices:", `10.0.0.1/8 has bits set after its prefix: write 10.0.0.0/8`},

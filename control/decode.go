@@ -79,7 +79,10 @@ func decodeLink(c *Config, v value) Link {
 			l.Ring.Slots = int(slots)
 		}
 		if n := rm["slot_size"]; !n.missing() {
-			size, _ := n.integer(minSlotSize, maxSlotSize)
+			size, ok := n.integer(minSlotSize, maxSlotSize)
+			if ok && size&(size-1) != 0 {
+				n.wrong("%d is no power of two: write one from %d to %d", size, minSlotSize, maxSlotSize)
+			}
 			l.Ring.SlotSize = int(size)
 		}
 	}

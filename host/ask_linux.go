@@ -26,6 +26,24 @@ const askRounds = 3
 // hardware addresses that claim it, in the order in which they answered. The
 // host that asks does not hear itself, nor a director that runs on it.
 func Ask(ctx context.Context, dev string, target netip.Addr, wait time.Duration) ([]packet.MAC, error) {
+	q, err := openQuestion(dev, target)
+	if err != nil {
+		return nil, err
+	}
+	defer q.conn.Close()
+	return q.ask(ctx, wait)
+}
+
+// question is a raw socket on an interface, with the frame to send.
+type question struct {
+	dev    string
+	target netip.Addr
+	conn   *afpacket.Conn
+	frame  []byte
+}
+
+// openQuestion opens a socket in the calling thread's network namespace.
+func openQuestion(dev string, target netip.Addr) (*question, error) {
 	ifi, err := net.InterfaceByName(dev)
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", dev, err)
@@ -35,6 +53,10 @@ func Ask(ctx context.Context, dev string, target netip.Addr, wait time.Duration)
 	}
 	if ifi.Flags&net.FlagUp == 0 {
 		return nil, fmt.Errorf("interface %s: is down: ip link set %s up", dev, dev)
+	}
+	frame, err := askFrame(ifi, target)
+	if err != nil {
+		return nil, err
 	}
 	etherType := layers.EthernetTypeARP
 	if target.Is6() {
@@ -47,52 +69,56 @@ func Ask(ctx context.Context, dev string, target netip.Addr, wait time.Duration)
 		}
 		return nil, fmt.Errorf("interface %s: %w", dev, err)
 	}
-	defer c.Close()
-	question, err := askFrame(ifi, target)
-	if err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	return &question{dev, target, c, frame}, nil
+}
 
+// ask repeats the question over the first half of wait and listens to its end.
+func (q *question) ask(ctx context.Context, wait time.Duration) ([]packet.MAC, error) {
+	stop := context.AfterFunc(ctx, func() { _ = q.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	to := &afpacket.Addr{HardwareAddr: net.HardwareAddr(q.frame[:6])}
 	start := time.Now()
 	var found []packet.MAC
+	for round := range askRounds {
+		if _, err := q.conn.WriteTo(q.frame, to); err != nil {
+			return found, fmt.Errorf("interface %s: send: %w", q.dev, err)
+		}
+		until := wait
+		if round+1 < askRounds {
+			until = wait / 2 * time.Duration(round+1) / askRounds
+		}
+		var err error
+		if found, err = q.listen(ctx, start.Add(until), found); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// listen adds the machines that claim the target until then.
+func (q *question) listen(ctx context.Context, until time.Time, found []packet.MAC) ([]packet.MAC, error) {
 	buf := make([]byte, 2048)
-	for round := 0; ; {
-		if round < askRounds && time.Since(start) >= wait/2*time.Duration(round)/askRounds {
-			if _, err := c.WriteTo(question, &afpacket.Addr{HardwareAddr: net.HardwareAddr(question[:6])}); err != nil {
-				return found, fmt.Errorf("interface %s: send: %w", dev, err)
-			}
-			round++
-		}
-		until := start.Add(wait)
-		if round < askRounds {
-			until = start.Add(wait / 2 * time.Duration(round) / askRounds)
-		}
-		if err := c.SetReadDeadline(until); err != nil {
-			return found, fmt.Errorf("interface %s: %w", dev, err)
+	for time.Now().Before(until) { // a flood of other frames does not hold us
+		if err := q.conn.SetReadDeadline(until); err != nil {
+			return found, fmt.Errorf("interface %s: %w", q.dev, err)
 		}
 		if ctx.Err() != nil {
 			return found, ctx.Err()
 		}
-		n, _, err := c.ReadFrom(buf)
+		n, _, err := q.conn.ReadFrom(buf)
 		switch {
 		case ctx.Err() != nil:
 			return found, ctx.Err()
-		case errors.Is(err, os.ErrDeadlineExceeded) && round >= askRounds:
-			return found, nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			continue
+			return found, nil
 		case err != nil:
-			return found, fmt.Errorf("interface %s: receive: %w", dev, err)
+			return found, fmt.Errorf("interface %s: receive: %w", q.dev, err)
 		}
-		if mac, ok := claimIn(buf[:n], target); ok && !slices.Contains(found, mac) {
+		if mac, ok := claimIn(buf[:n], q.target); ok && !slices.Contains(found, mac) {
 			found = append(found, mac)
 		}
-		if time.Since(start) >= wait { // a flood of other frames does not hold us
-			return found, nil
-		}
 	}
+	return found, nil
 }
 
 // askFrame builds the question. Its sender is the interface's own address, as

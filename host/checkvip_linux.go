@@ -1,0 +1,59 @@
+package host
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+
+	"pktdirector/packet"
+)
+
+// askAtOnce bounds how many questions are out at a time: each is a socket.
+const askAtOnce = 64
+
+// others asks the segments of the links whether another machine has a VIP.
+func (c *checker) others(ctx context.Context) {
+	var questions []*question
+	for _, l := range c.Links {
+		i := c.all.of(l)
+		if l.Tundev || i == nil || i.Attrs().Flags&net.FlagUp == 0 || i.Attrs().EncapType != "ether" {
+			continue
+		}
+		for _, vip := range VIPs(c.Rules) {
+			// Where no socket can be opened, other findings tell why.
+			if q, err := openQuestion(i.Attrs().Name, vip.Netip()); err == nil {
+				questions = append(questions, q)
+			}
+			if len(questions) == askAtOnce {
+				c.askAll(ctx, questions)
+				questions = nil
+			}
+		}
+	}
+	c.askAll(ctx, questions)
+}
+
+// askAll asks all questions at once.
+func (c *checker) askAll(ctx context.Context, questions []*question) {
+	answers := make([][]packet.MAC, len(questions))
+	var wg sync.WaitGroup
+	for n, q := range questions {
+		wg.Go(func() {
+			defer q.conn.Close()
+			answers[n], _ = q.ask(ctx, checkWait) // a link that fails is found elsewhere
+		})
+	}
+	wg.Wait()
+	for n, macs := range answers {
+		if len(macs) == 0 {
+			continue
+		}
+		var list []string
+		for _, m := range macs {
+			list = append(list, m.String())
+		}
+		c.find(Fault, "take the address from that machine, or give a DR server arp_ignore=1 and arp_announce=2 before its VIP",
+			"VIP %s: another machine on %s answers for it (%s)", questions[n].target, questions[n].dev, strings.Join(list, ", "))
+	}
+}
