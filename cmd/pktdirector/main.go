@@ -23,10 +23,11 @@ const (
 func main() { os.Exit(execute(os.Args[1:])) }
 
 // execute runs one command line and returns the process's exit code. SIGINT
-// and SIGTERM end the command's context.
+// and SIGTERM end the command's context; a second one ends the program.
 func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop)
 	root := newRootCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

@@ -23,7 +23,10 @@ space.`,
 	return root
 }
 
-// subcommands lists every subcommand in the order in which help shows them.
+// subcommands lists every subcommand.
 func subcommands() []*cobra.Command {
-	return []*cobra.Command{}
+	return []*cobra.Command{
+		newRunCommand(), newListCommand(), newInitCommand(), newCheckCommand(), newCheckARPCommand(), newCleanupCommand(),
+		newLabCommand(),
+	}
 }

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"pktdirector/control"
+	"pktdirector/dataplane"
+	"pktdirector/dataplane/link"
+	"pktdirector/host"
+)
+
+// newRunCommand balances until it is told to stop.
+func newRunCommand() *cobra.Command {
+	var file string
+	var verbose bool
+	cmd := &cobra.Command{
+		Use:   "run -c FILE",
+		Short: "Balance as a configuration file says, until stopped",
+		Long: `Run opens the links, keeps the host's kernel from handling the same packets, and
+balances. It stops cleanly on Ctrl-C (SIGINT) and SIGTERM, and takes back whatever
+it changed on the host. It logs one line "ready" when it forwards: as text on a
+terminal, as JSON elsewhere.
+
+Exit code 0: stopped as asked. 1: could not start, or a link failed. 2: the command
+line makes no sense.`,
+		Example: "  pktdirector run -c director.yaml\n  pktdirector run -v -c director.yaml 2> director.log",
+		Args:    cobra.NoArgs,
+		RunE: failing(func(cmd *cobra.Command, _ []string) error {
+			c, err := loadConfig(file)
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), c, newLogger(cmd.ErrOrStderr(), verbose))
+		}),
+	}
+	addConfigFlag(cmd, &file)
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log details, too")
+	return cmd
+}
+
+// newLogger logs text to a terminal and JSON elsewhere.
+func newLogger(w io.Writer, verbose bool) *slog.Logger {
+	o := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if verbose {
+		o.Level = slog.LevelDebug
+	}
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			return slog.New(slog.NewTextHandler(w, o))
+		}
+	}
+	return slog.New(slog.NewJSONHandler(w, o))
+}
+
+// run is the director's life: everything it takes from the host it gives back,
+// in reverse order, before it returns.
+func run(ctx context.Context, c *control.Config, log *slog.Logger) (err error) {
+	undo := func(release func() error) { err = errors.Join(err, release()) }
+
+	claim, done, err := host.TakeClaim(filepath.Dir(c.Control))
+	for _, d := range done {
+		log.Info("a director that was killed left something behind: " + d)
+	}
+	if err != nil {
+		return err
+	}
+	defer undo(claim.Release)
+
+	plan := planOf(c)
+	findings, err := host.Check(ctx, plan)
+	if err != nil {
+		return err
+	}
+	logFindings(log, findings)
+
+	director := dataplane.New(dataplane.Options{Seed: rand.Uint64()})
+	if err := director.Apply(c.Ruleset); err != nil {
+		return err
+	}
+	links, err := openLinks(c, log)
+	defer func() {
+		for _, l := range links {
+			undo(l.Close)
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	director.SetLinks(infos(links))
+
+	watcher, err := host.NewWatcher(plan.Links, plan.Static, director, log)
+	if err != nil {
+		return err
+	}
+	defer undo(watcher.Close)
+	guard, err := startGuard(plan, log)
+	if err != nil {
+		return err
+	}
+	if guard != nil {
+		defer undo(guard.Close)
+	}
+	for _, l := range plan.Links {
+		if l.Tundev {
+			if err := claim.Steer(l.Name, c.Ruleset); err != nil {
+				return err
+			}
+		}
+	}
+	began := time.Now()
+	api, err := control.Listen(c.Control, &source{director: director, config: c, links: links, began: began}, log)
+	if err != nil {
+		return err
+	}
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() error { return link.Run(ctx, director, links, log) })
+	work.Go(func() error { return watcher.Run(ctx) })
+	work.Go(func() error { return api.Run(ctx) })
+	log.Info("ready", "services", len(c.Ruleset.Services), "links", len(links), "control", c.Control)
+	err = work.Wait()
+	log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
+	return err
+}
+
+// openLinks opens the configured links; on an error it returns those that it
+// has opened, too.
+func openLinks(c *control.Config, log *slog.Logger) ([]dataplane.Link, error) {
+	var links []dataplane.Link
+	for i := range c.Links {
+		l, err := openLink(&c.Links[i], log)
+		if err != nil {
+			return links, err
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+func openLink(l *control.Link, log *slog.Logger) (dataplane.Link, error) {
+	if l.Type == control.Tundev {
+		t, err := link.OpenTundev(l.Name, link.TundevOptions{Log: log})
+		if err != nil {
+			return nil, err
+		}
+		return t, nil
+	}
+	a, err := link.OpenAFPacket(l.Name, link.AFPacketOptions{VLAN: l.VLAN, Slots: l.Ring.Slots, SlotSize: l.Ring.SlotSize, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func infos(links []dataplane.Link) []dataplane.LinkInfo {
+	all := make([]dataplane.LinkInfo, len(links))
+	for i, l := range links {
+		all[i] = l.Info()
+	}
+	return all
+}
+
+// startGuard keeps the host off the director's packets. Where that cannot be
+// done, the director goes on without if the host would not touch them anyway:
+// it has none of the VIPs and does not forward.
+func startGuard(plan host.Plan, log *slog.Logger) (*host.Guard, error) {
+	g, err := host.NewGuard()
+	if err == nil {
+		if err = g.Apply(host.RulesFor(plan.Links, plan.Rules)); err == nil {
+			return g, nil
+		}
+		err = errors.Join(err, g.Close())
+	}
+	why, touches := host.Touches(plan)
+	if touches {
+		return nil, fmt.Errorf("the host cannot be kept off the director's packets, and %s: %w", why, err)
+	}
+	log.Warn("the host cannot be kept off the director's packets; it does not touch them now", "error", err)
+	return nil, nil
+}
