@@ -72,10 +72,10 @@ func (cs *Connections) Close() error {
 
 // Upload sends the stream of that seed and compares what the server says
 // arrived.
-func (c Client) Upload(ctx context.Context, seed uint64, n int64) (Transfer, error) {
+func (c Client) Upload(ctx context.Context, seed uint64, n int64) (t Transfer, err error) {
 	d := newDigest()
 	body := io.TeeReader(Stream(seed, n), d)
-	t, resp, end, err := c.transfer(ctx, http.MethodPut, "/upload", body, n)
+	resp, end, err := c.transfer(ctx, http.MethodPut, "/upload", body, n)
 	if err != nil {
 		return t, fmt.Errorf("upload: %w", err)
 	}
@@ -90,8 +90,8 @@ func (c Client) Upload(ctx context.Context, seed uint64, n int64) (Transfer, err
 
 // Download asks for the stream of that seed and compares what arrives with
 // what the server says it sent.
-func (c Client) Download(ctx context.Context, seed uint64, n int64) (Transfer, error) {
-	t, resp, end, err := c.transfer(ctx, http.MethodGet, fmt.Sprintf("/download?bytes=%d&seed=%d", n, seed), nil, 0)
+func (c Client) Download(ctx context.Context, seed uint64, n int64) (t Transfer, err error) {
+	resp, end, err := c.transfer(ctx, http.MethodGet, fmt.Sprintf("/download?bytes=%d&seed=%d", n, seed), nil, 0)
 	if err != nil {
 		return t, fmt.Errorf("download: %w", err)
 	}
@@ -189,7 +189,7 @@ func (c Client) name(conn net.Conn) (string, error) {
 
 // transfer sends one request over a connection of its own. end closes it and
 // notes in the Transfer what it cost.
-func (c Client) transfer(ctx context.Context, method, path string, body io.Reader, n int64) (t Transfer, resp *http.Response, end func(*Transfer), err error) {
+func (c Client) transfer(ctx context.Context, method, path string, body io.Reader, n int64) (resp *http.Response, end func(*Transfer), err error) {
 	start := time.Now()
 	var conn net.Conn
 	transport := &http.Transport{
@@ -202,13 +202,13 @@ func (c Client) transfer(ctx context.Context, method, path string, body io.Reade
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.Target+path, body)
 	if err != nil {
-		return t, nil, nil, err
+		return nil, nil, err
 	}
 	req.ContentLength = n
 	resp, err = transport.RoundTrip(req)
 	if err != nil {
 		transport.CloseIdleConnections()
-		return t, nil, nil, err
+		return nil, nil, err
 	}
 	end = func(t *Transfer) {
 		t.Elapsed = time.Since(start)
@@ -219,8 +219,8 @@ func (c Client) transfer(ctx context.Context, method, path string, body io.Reade
 	}
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))
-		end(&t)
-		return t, nil, nil, fmt.Errorf("answer %s: %s", resp.Status, text)
+		end(new(Transfer))
+		return nil, nil, fmt.Errorf("answer %s: %s", resp.Status, text)
 	}
-	return t, resp, end, nil
+	return resp, end, nil
 }

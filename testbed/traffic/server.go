@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/net/ipv4"
 )
 
 // Headers and trailers of the server's answers.
@@ -34,7 +36,7 @@ const maxDownload = 1 << 40
 type Server struct {
 	Name string
 	HTTP net.Listener
-	Echo net.PacketConn // nil: no UDP
+	Echo net.PacketConn // IPv4; nil: no UDP
 	Log  *slog.Logger
 }
 
@@ -54,7 +56,7 @@ func Listen(name, http, echo string, log *slog.Logger) (*Server, error) {
 	}
 	s := &Server{Name: name, HTTP: l, Log: log}
 	if echo != "" {
-		if s.Echo, err = net.ListenPacket("udp", echo); err != nil {
+		if s.Echo, err = net.ListenPacket("udp4", echo); err != nil {
 			l.Close()
 			return nil, err
 		}
@@ -139,13 +141,19 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(trailerSHA256, d.String())
 }
 
-// echo answers datagrams until the socket is closed.
+// echo answers datagrams until the socket is closed. An answer comes from the
+// address that was asked: a socket for all addresses would answer from the
+// interface's own, and a client of the VIP would not know it.
 func (s *Server) echo() error {
+	conn := ipv4.NewPacketConn(s.Echo)
+	if err := conn.SetControlMessage(ipv4.FlagDst, true); err != nil {
+		return err
+	}
 	prefix := s.Name + ": "
 	buf := make([]byte, len(prefix)+64<<10)
 	copy(buf, prefix)
 	for {
-		n, from, err := s.Echo.ReadFrom(buf[len(prefix):])
+		n, asked, from, err := conn.ReadFrom(buf[len(prefix):])
 		if errors.Is(err, net.ErrClosed) {
 			return err
 		}
@@ -154,7 +162,11 @@ func (s *Server) echo() error {
 			s.Log.Debug("udp echo", "error", err)
 			continue
 		}
-		if _, err := s.Echo.WriteTo(buf[:len(prefix)+n], from); err != nil {
+		var answer *ipv4.ControlMessage
+		if asked != nil {
+			answer = &ipv4.ControlMessage{Src: asked.Dst}
+		}
+		if _, err := conn.WriteTo(buf[:len(prefix)+n], answer, from); err != nil {
 			s.Log.Debug("udp echo", "to", from, "error", err)
 		}
 	}

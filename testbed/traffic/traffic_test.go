@@ -72,6 +72,9 @@ func TestTransfersCompareHashes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if up.Seconds <= 0 || down.Seconds <= 0 {
+			t.Errorf("%d bytes: %v and %v seconds, want more than 0", n, up.Seconds, down.Seconds)
+		}
 		if !up.Equal(n) || !down.Equal(n) || up.Arrived != down.Arrived {
 			t.Errorf("%d bytes: upload %+v, download %+v, want equal hashes", n, up, down)
 		}
