@@ -18,6 +18,10 @@ import (
 	"pktdirector/dataplane"
 	"pktdirector/dataplane/link"
 	"pktdirector/host"
+	"pktdirector/lvs"
+	"pktdirector/modes/dr"
+	"pktdirector/modes/nat"
+	"pktdirector/modes/tun"
 )
 
 // newRunCommand balances until it is told to stop.
@@ -84,7 +88,7 @@ func run(ctx context.Context, c *control.Config, log *slog.Logger) (err error) {
 	}
 	logFindings(log, findings)
 
-	director := dataplane.New(dataplane.Options{Seed: rand.Uint64()})
+	director := newDirector(rand.Uint64())
 	if err := director.Apply(c.Ruleset); err != nil {
 		return err
 	}
@@ -131,6 +135,13 @@ func run(ctx context.Context, c *control.Config, log *slog.Logger) (err error) {
 	err = work.Wait()
 	log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
 	return err
+}
+
+// newDirector returns an engine that knows all three forwarding methods.
+func newDirector(seed uint64) *dataplane.Director {
+	return dataplane.New(dataplane.Options{Seed: seed, Forwarders: dataplane.Forwarders{
+		lvs.Masq: nat.Masq{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(seed),
+	}})
 }
 
 // openLinks opens the configured links; on an error it returns those that it
