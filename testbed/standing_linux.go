@@ -194,7 +194,10 @@ func (s *Standing) Down() error {
 	defer c.close()
 	_, err = receive(c.replies)
 	os.Remove(s.path)
-	return err
+	if err != nil {
+		return fmt.Errorf("lab %s: %w", s.Name, err)
+	}
+	return nil
 }
 
 // Exec runs a command on a host with this process's standard streams,

@@ -107,7 +107,14 @@ ends with its exit code. Signals are passed on.`,
 			signals := make(chan os.Signal, 8)
 			signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 			defer signal.Stop(signals)
-			code, err := s.Exec(args[1], args[2:], signals)
+			command := args[2:]
+			if command[0] == "--" {
+				command = command[1:]
+			}
+			if len(command) == 0 {
+				return usageError(errors.New("the command is missing"))
+			}
+			code, err := s.Exec(args[1], command, signals)
 			if err != nil || code == 0 {
 				return err
 			}
@@ -173,7 +180,7 @@ func newLabDownCommand() *cobra.Command {
 			var errs []error
 			for _, s := range labs {
 				if err := s.Down(); err != nil {
-					errs = append(errs, fmt.Errorf("lab %s: %w", s.Name, err))
+					errs = append(errs, err)
 					continue
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "lab %s is down\n", s.Name)
