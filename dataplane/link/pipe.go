@@ -21,7 +21,8 @@ type PipeOptions struct {
 	// Depth is how many packets a direction holds before the writer drops;
 	// 0 means 1024.
 	Depth int
-	// NonBlocking makes Read return at once when there is nothing.
+	// NonBlocking makes Read return at once when there is nothing, for tests
+	// that call it themselves. Run would ask without a pause.
 	NonBlocking bool
 }
 

@@ -30,30 +30,31 @@ const tickEvery = 25 * time.Millisecond
 // and one more runs the engine's timers. All have ended when Run returns. The
 // links stay open; closing them is the caller's.
 func Run(ctx context.Context, d *dataplane.Director, links []dataplane.Link, log *slog.Logger) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	r := &runner{director: d, links: links, log: logger(log), begin: time.Now()}
 	r.tellLinks()
+	reading, fail := context.WithCancel(ctx)
+	defer fail()
+	ticking, stop := context.WithCancel(ctx)
+	defer stop()
 
 	var readers, ticker sync.WaitGroup
+	var first error
+	var once sync.Once
 	for i, l := range links {
 		for _, q := range l.Readers() {
 			readers.Go(func() {
-				if err := r.read(ctx, i, q); err != nil {
-					cancel(err)
+				if err := r.read(reading, i, q); err != nil {
+					once.Do(func() { first = err })
+					fail()
 				}
 			})
 		}
 	}
-	ticking, stop := context.WithCancel(ctx)
 	ticker.Go(func() { r.tick(ticking) })
 	readers.Wait()
 	stop()
 	ticker.Wait()
-	if err := context.Cause(ctx); err != nil && ctx.Err() != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return nil
+	return first
 }
 
 // runner is what the goroutines of one Run share.

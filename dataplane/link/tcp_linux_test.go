@@ -118,10 +118,8 @@ func TestBulkTCPWithOffloads(t *testing.T) {
 				return true
 			})
 			forward(t, right, left, clientMAC, nil)
-			begin := time.Now()
-			transfer(t, w.client, w.server, serverIP+":5001", bulk)
-			transfer(t, w.server, w.client, clientIP+":5001", bulk)
-			t.Logf("%.1f Gbit/s, largest packet %d bytes, left %+v", 2*8*bulk/time.Since(begin).Seconds()/1e9, largest, left.Stats())
+			w.transferBoth(t, bulk)
+			t.Logf("largest packet %d bytes, left %+v", largest, left.Stats())
 			checkTransfer(t, w, left, right)
 			if o.Queues < 2 && largest < 10000 {
 				t.Errorf("largest packet %d bytes: no super-frame passed", largest)
@@ -148,22 +146,43 @@ func checkTransfer(t *testing.T, w *wire, links ...*link.AFPacket) {
 	}
 }
 
+// between is a client, two machines with a cable between them, and a server.
+type between struct {
+	wire
+	first, second *nstest.Namespace
+}
+
+var firstMAC, secondMAC = packet.MAC{2, 0, 0, 0, 3, 1}, packet.MAC{2, 0, 0, 0, 3, 2}
+
+func newBetween(t *testing.T) *between {
+	t.Helper()
+	b := &between{wire{client: nstest.New(t), server: nstest.New(t)}, nstest.New(t), nstest.New(t)}
+	join(t, end{b.first, "left", leftMAC}, end{b.client, "eth0", clientMAC}, 1500)
+	join(t, end{b.first, "between", firstMAC}, end{b.second, "between", secondMAC}, 1520)
+	join(t, end{b.second, "right", rightMAC}, end{b.server, "eth0", serverMAC}, 1500)
+	address(t, b.client, clientIP, serverIP, leftMAC)
+	address(t, b.server, serverIP, clientIP, rightMAC)
+	return b
+}
+
+// transferBoth moves n bytes each way.
+func (w *wire) transferBoth(t *testing.T, n int64) {
+	t.Helper()
+	begin := time.Now()
+	transfer(t, w.client, w.server, serverIP+":5001", n)
+	transfer(t, w.server, w.client, clientIP+":5001", n)
+	t.Logf("%.1f Gbit/s", 2*8*float64(n)/time.Since(begin).Seconds()/1e9)
+}
+
 // Two machines with a tunnel between them: the first cuts super-frames since
 // none passes behind an outer header, the second takes the header off.
 func TestBulkTCPThroughATunnel(t *testing.T) {
 	leakCheck(t)
-	client, first, second, server := nstest.New(t), nstest.New(t), nstest.New(t), nstest.New(t)
-	firstMAC, secondMAC := packet.MAC{2, 0, 0, 0, 3, 1}, packet.MAC{2, 0, 0, 0, 3, 2}
-	join(t, end{first, "left", leftMAC}, end{client, "eth0", clientMAC}, 1500)
-	join(t, end{first, "between", firstMAC}, end{second, "between", secondMAC}, 1520)
-	join(t, end{second, "right", rightMAC}, end{server, "eth0", serverMAC}, 1500)
-	address(t, client, clientIP, serverIP, leftMAC)
-	address(t, server, serverIP, clientIP, rightMAC)
-
-	left := open(t, first, "left", link.AFPacketOptions{})
-	out := open(t, first, "between", link.AFPacketOptions{})
-	in := open(t, second, "between", link.AFPacketOptions{})
-	right := open(t, second, "right", link.AFPacketOptions{})
+	b := newBetween(t)
+	left := open(t, b.first, "left", link.AFPacketOptions{})
+	out := open(t, b.first, "between", link.AFPacketOptions{})
+	in := open(t, b.second, "between", link.AFPacketOptions{})
+	right := open(t, b.second, "right", link.AFPacketOptions{})
 	push := func(p *packet.Packet) bool {
 		n := p.Len() + 20
 		h, ok := p.Push(20)
@@ -186,11 +205,8 @@ func TestBulkTCPThroughATunnel(t *testing.T) {
 	forward(t, in, right, serverMAC, pop)
 	forward(t, right, in, firstMAC, push)
 	forward(t, out, left, clientMAC, pop)
-	begin := time.Now()
-	transfer(t, client, server, serverIP+":5001", bulk)
-	transfer(t, server, client, clientIP+":5001", bulk)
-	t.Logf("%.1f Gbit/s, out %+v", 2*8*bulk/time.Since(begin).Seconds()/1e9, out.Stats())
-	checkTransfer(t, &wire{client: client, server: server}, left, out, in, right)
+	b.transferBoth(t, bulk)
+	checkTransfer(t, &b.wire, left, out, in, right)
 	if s := out.Stats(); s.Segmented == 0 || s.Summed == 0 {
 		t.Errorf("%d super-frames cut and %d checksums finished, want some of both", s.Segmented, s.Summed)
 	}
