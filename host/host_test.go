@@ -23,6 +23,9 @@ import (
 // takes the host's settings, says so, and waits.
 const childEnv = "PKTDIRECTOR_HOST_TEST_CHILD"
 
+// stateEnv tells such a child where to keep its state.
+const stateEnv = "PKTDIRECTOR_HOST_TEST_STATE"
+
 func TestMain(m *testing.M) {
 	if what := os.Getenv(childEnv); what != "" {
 		child(what)
@@ -159,6 +162,11 @@ func child(what string) {
 		var g *host.Guard
 		if g, err = make(); err == nil {
 			err = g.Apply(host.RulesFor([]host.Link{{Name: "eth0"}}, webRules()))
+		}
+	case "steer":
+		var c *host.Claim
+		if c, _, err = host.TakeClaim(os.Getenv(stateEnv)); err == nil {
+			err = c.Steer("lb0", webRules())
 		}
 	default:
 		err = fmt.Errorf("unknown child %q", what)

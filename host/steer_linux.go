@@ -23,6 +23,10 @@ const (
 	steerPriority = 11280
 )
 
+// tundevQueue is how many packets may wait in the tundev for the director. The
+// kernel's 500 are one burst of segments of a few connections.
+const tundevQueue = 4096
+
 // Steer makes the host route what the director handles into the tundev dev,
 // and forward what comes out of it:
 //
@@ -38,6 +42,9 @@ func (c *Claim) Steer(dev string, rules lvs.Ruleset) error {
 	l, err := netlink.LinkByName(dev)
 	if err != nil {
 		return fmt.Errorf("tundev %s: %w", dev, err)
+	}
+	if err := netlink.LinkSetTxQLen(l, tundevQueue); err != nil {
+		return fmt.Errorf("tundev %s: queue length: %w", dev, err)
 	}
 	all, err := listInterfaces()
 	if err != nil {
@@ -82,23 +89,27 @@ func (c *Claim) openTundev(dev string, all interfaces, v4, v6 bool) error {
 		if err != nil {
 			return err
 		}
-		if strictest != "0" {
-			names := []string{"default"}
-			for _, i := range all {
-				if n := i.Attrs().Name; n != dev {
-					names = append(names, n)
-				}
+		// "default" comes last: the kernel copies it to every interface whose
+		// own value nobody has written yet.
+		names := []string{}
+		for _, i := range all {
+			if n := i.Attrs().Name; n != dev {
+				names = append(names, n)
 			}
-			for _, n := range names {
-				own, err := readSysctl("/proc/sys/net/" + conf + n + "/rp_filter")
-				if err == nil && number(own) < number(strictest) {
-					set = append(set, setting{conf + n + "/rp_filter", strictest})
-				}
-			}
-			set = append(set, setting{conf + "all/rp_filter", "0"})
 		}
-		set = append(set, setting{conf + dev + "/rp_filter", "0"}, setting{conf + dev + "/accept_local", "1"},
-			setting{"ipv4/ip_forward", "1"})
+		// The tundev's own go with it. Writing them also keeps "default" off.
+		for name, value := range map[string]string{"rp_filter": "0", "accept_local": "1"} {
+			if err := os.WriteFile("/proc/sys/net/"+conf+dev+"/"+name, []byte(value), 0o644); err != nil {
+				return fmt.Errorf("sysctl: %w", err)
+			}
+		}
+		for _, n := range append(names, "default") {
+			own, err := readSysctl("/proc/sys/net/" + conf + n + "/rp_filter")
+			if err == nil && number(own) < number(strictest) {
+				set = append(set, setting{conf + n + "/rp_filter", strictest})
+			}
+		}
+		set = append(set, setting{conf + "all/rp_filter", "0"}, setting{"ipv4/ip_forward", "1"})
 	}
 	if v6 {
 		set = append(set, setting{"ipv6/conf/all/forwarding", "1"})

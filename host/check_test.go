@@ -1,0 +1,168 @@
+package host_test
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"pktdirector/dataplane"
+	"pktdirector/host"
+	"pktdirector/lvs"
+	"pktdirector/testbed/nstest"
+)
+
+// ipv4Rules is webRules without the IPv6 service.
+func ipv4Rules() lvs.Ruleset {
+	r := webRules()
+	r.Services = r.Services[:2]
+	return r
+}
+
+// Each case breaks one thing on a host where all is well and names the line
+// that must come of it.
+func TestCheckFindsWhatWouldBreakForwarding(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(t *testing.T, p *host.Plan, client *peer)
+		want  []string // parts of one line; empty: no finding at all
+	}{
+		{"nothing", func(*testing.T, *host.Plan, *peer) {}, nil},
+		{"no such interface", func(_ *testing.T, p *host.Plan, _ *peer) { p.Links[0].Name = "eth9" },
+			[]string{"error: link eth9: there is no such interface", "ip link"}},
+		{"an interface that is down", func(t *testing.T, _ *host.Plan, _ *peer) {
+			l, err := netlink.LinkByName("eth1")
+			must(t, err)
+			must(t, netlink.LinkSetDown(l))
+		}, []string{"warning: link eth1: is down", "ip link set eth1 up"}},
+		{"no carrier", func(_ *testing.T, _ *host.Plan, client *peer) {
+			client.do(func() {
+				if l, err := netlink.LinkByName("c0"); err == nil {
+					_ = netlink.LinkSetDown(l)
+				}
+			})
+		}, []string{"warning: link eth0: has no carrier"}},
+		{"a link without Ethernet", func(_ *testing.T, p *host.Plan, _ *peer) { p.Links[0].Name = "lo" },
+			[]string{`error: link lo: is of type "loopback"`}},
+		{"no address", func(t *testing.T, p *host.Plan, _ *peer) {
+			cable(t, newPeer(t), "eth2", "x", nil, nil)
+			p.Links = append(p.Links, host.Link{Name: "eth2"})
+		}, []string{"warning: link eth2: has no IPv4 address", "ip addr add", "links[2].addresses"}},
+		{"strict reverse path filter by all", func(t *testing.T, _ *host.Plan, _ *peer) {
+			sysctl(t, "ipv4/conf/all/rp_filter", "1")
+		}, []string{"note: link eth0: reverse path filter is strict (all=1, eth0=0: the larger counts)", "sysctl -w"}},
+		{"strict reverse path filter by the interface", func(t *testing.T, _ *host.Plan, _ *peer) {
+			sysctl(t, "ipv4/conf/eth1/rp_filter", "1")
+		}, []string{"note: link eth1: reverse path filter is strict (all=0, eth1=1"}},
+		{"MTUs that differ", func(t *testing.T, _ *host.Plan, _ *peer) { mtu(t, "eth1", 1400) },
+			[]string{"warning: MTU of link eth1 is 1400, of link eth0 1500"}},
+		{"an MTU too small for IP", func(t *testing.T, _ *host.Plan, _ *peer) { mtu(t, "eth1", 500) },
+			[]string{"error: link eth1: MTU 500 is below the 576", "ip link set eth1 mtu 1500"}},
+		{"an MTU too small for tunnels", func(_ *testing.T, p *host.Plan, _ *peer) {
+			p.Rules.Services[1].Servers[0].Method = lvs.Tunnel
+		}, []string{"note: TUN adds an outer header of 20 bytes", "1500"}},
+		{"the VIP on the host", func(t *testing.T, _ *host.Plan, _ *peer) { up(t, "lo", []string{"203.0.113.80/32"}) },
+			[]string{"note: VIP 203.0.113.80 is configured on lo", "ip addr del 203.0.113.80/32 dev lo"}},
+		{"another machine with the VIP", func(t *testing.T, _ *host.Plan, client *peer) {
+			client.do(func() { up(t, "c0", []string{"203.0.113.80/32"}) })
+		}, []string{"error: VIP 203.0.113.80: another machine on eth0 answers for it (", "arp_ignore=1"}},
+		{"a server no route leads to", func(_ *testing.T, p *host.Plan, _ *peer) {
+			p.Rules.Services[0].Servers[0].RIP = addr("198.51.100.7")
+			route := netip.MustParsePrefix("198.51.100.0/24")
+			p.Static.Routes = []host.StaticRoute{{To: route, Link: -1}}
+		}, []string{"error: real server 198.51.100.7: the route to 198.51.100.0/24 leaves by no link", "add a route"}},
+		{"a DR server behind a gateway", func(_ *testing.T, p *host.Plan, _ *peer) {
+			p.Rules.Services[0].Servers[0].RIP = addr("198.51.100.7")
+			p.Rules.Services[0].Servers[0].Method = lvs.Route
+		}, []string{"error: real server 198.51.100.7: is behind the gateway 203.0.113.10, and dr reaches only", "use tun"}},
+		{"no default route", func(t *testing.T, _ *host.Plan, _ *peer) {
+			must(t, netlink.RouteDel(&netlink.Route{Dst: ipNet(t, "0.0.0.0/0")}))
+		}, []string{"warning: there is no default route by a link"}},
+		{"receive offload that loses segment sizes", func(t *testing.T, p *host.Plan, _ *peer) {
+			must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}})) // merges by default
+			up(t, "br0", []string{"10.9.9.1/24"})
+			p.Links = append(p.Links, host.Link{Name: "br0"})
+			p.Merged = []string{"br0"}
+		}, []string{"error: link br0: GRO merges received segments", "ethtool -K br0 gro off"}},
+		{"an address from the configuration", func(t *testing.T, p *host.Plan, _ *peer) {
+			cable(t, newPeer(t), "eth2", "x", nil, nil)
+			p.Links = append(p.Links, host.Link{Name: "eth2"})
+			p.Static.Addrs = []dataplane.LinkAddr{{Link: 2, Prefix: netip.MustParsePrefix("10.9.9.1/24")}}
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			nstest.Enter(t)
+			client, server := newPeer(t), newPeer(t)
+			cable(t, client, "eth0", "c0", []string{"203.0.113.1/24"}, []string{"203.0.113.10/24"})
+			cable(t, server, "eth1", "s0", []string{"192.0.2.1/24"}, []string{"192.0.2.11/24"})
+			route(t, "0.0.0.0/0", "203.0.113.10")
+			for _, name := range []string{"all", "default", "eth0", "eth1"} {
+				sysctl(t, "ipv4/conf/"+name+"/rp_filter", "0")
+			}
+			p := host.Plan{Links: []host.Link{{Name: "eth0"}, {Name: "eth1"}}, Rules: ipv4Rules()}
+			c.spoil(t, &p, client)
+			findings, err := host.Check(t.Context(), p)
+			must(t, err)
+			var lines []string
+			for _, f := range findings {
+				lines = append(lines, f.String())
+			}
+			all := strings.Join(lines, "\n")
+			if len(c.want) == 0 && len(lines) != 0 {
+				t.Errorf("all is well, and check says\n%s", all)
+			}
+			for _, line := range lines {
+				if strings.Contains(line, first(c.want)) {
+					all = line
+				}
+			}
+			for _, w := range c.want {
+				if !strings.Contains(all, w) {
+					t.Errorf("%q is not in\n%s", w, all)
+				}
+			}
+		})
+	}
+}
+
+func first(s []string) string {
+	if len(s) == 0 {
+		return "\x00"
+	}
+	return s[0]
+}
+
+func TestCheckOfATundev(t *testing.T) {
+	nstest.Enter(t)
+	p := newPeer(t)
+	cable(t, p, "eth0", "p0", []string{"192.0.2.1/24", "203.0.113.80/24"}, nil)
+	sysctl(t, "ipv4/conf/all/rp_filter", "1")
+	sysctl(t, "ipv4/ip_forward", "0")
+	findings, err := host.Check(t.Context(), host.Plan{Links: []host.Link{{Name: "lb0", Tundev: true}}, Rules: ipv4Rules()})
+	must(t, err)
+	var lines []string
+	for _, f := range findings {
+		lines = append(lines, f.String())
+	}
+	all := strings.Join(lines, "\n")
+	for _, want := range []string{
+		"net.ipv4.ip_forward is 0, and the tundev lb0 needs 1", "net.ipv4.conf.all.rp_filter is 1, and the tundev lb0 needs 0",
+		"error: VIP 203.0.113.80 is configured on eth0, so the host would not route it into the tundev",
+	} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%q is not in\n%s", want, all)
+		}
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil && !strings.Contains(all, "error: tundev lb0: ") {
+		t.Errorf("a missing /dev/net/tun was not found:\n%s", all)
+	}
+}
+
+func mtu(t *testing.T, name string, bytes int) {
+	t.Helper()
+	l, err := netlink.LinkByName(name)
+	must(t, err)
+	must(t, netlink.LinkSetMTU(l, bytes))
+}
