@@ -118,13 +118,10 @@ func (o PlugIn) Apply() error {
 
 // addLink makes an interface unless one of that name and kind is there.
 func addLink(o Op, l netlink.Link) error {
-	err := netlink.LinkAdd(l)
-	if errors.Is(err, unix.EEXIST) {
-		if there, lookErr := netlink.LinkByName(l.Attrs().Name); lookErr == nil && there.Type() == l.Type() {
-			return nil
-		}
+	if there, err := netlink.LinkByName(l.Attrs().Name); err == nil && there.Type() == l.Type() {
+		return nil
 	}
-	return opError(o, err)
+	return opError(o, netlink.LinkAdd(l))
 }
 
 func attrs(name string) netlink.LinkAttrs {
