@@ -86,17 +86,19 @@ func TestLonePacketIsDeliveredAtOnce(t *testing.T) {
 	for range 3 {
 		var delays []time.Duration
 		sent := make(chan time.Time, 1)
-		go func() {
+		var sender sync.WaitGroup
+		sender.Go(func() {
 			for i := range 40 {
 				time.Sleep(30 * time.Millisecond) // longer than a Read waits
 				sent <- time.Now()
 				raw.send(t, udpFrame(uint32(i), 60))
 			}
-		}()
+		})
 		read(t, l.Readers()[0], 40, isUDP, func(*packet.Packet) { delays = append(delays, time.Since(<-sent)) })
 		if len(delays) != 40 {
 			t.Fatalf("%d packets, want 40", len(delays))
 		}
+		sender.Wait()
 		slices.Sort(delays)
 		t.Logf("median %v, largest %v", delays[20], delays[39])
 		if slow = delays[39]; slow < 2*time.Millisecond {

@@ -8,3 +8,6 @@ func (l *AFPacket) SetSend(send func(frames int) (int, error)) {
 
 // SlotSize returns the size of the ring's slots.
 func (l *AFPacket) SlotSize() int { return l.slotSize }
+
+// TundevRemedy is tundevRemedy.
+var TundevRemedy = tundevRemedy
