@@ -10,23 +10,12 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"pktdirector/dataplane"
 	"pktdirector/dataplane/link"
 	"pktdirector/packet"
 	"pktdirector/testbed/nstest"
-)
-
-func TestMain(m *testing.M) { nstest.Main(m) }
-
-// MACs of the test's interfaces.
-var (
-	clientMAC = packet.MAC{2, 0, 0, 0, 1, 2}
-	leftMAC   = packet.MAC{2, 0, 0, 0, 1, 1}
-	rightMAC  = packet.MAC{2, 0, 0, 0, 2, 1}
-	serverMAC = packet.MAC{2, 0, 0, 0, 2, 2}
 )
 
 // wire is a client and a server with a machine between them, which has an
@@ -177,14 +166,6 @@ func forward(t testing.TB, from, into dataplane.Link, to packet.MAC, change func
 	t.Cleanup(func() { close(stop); wg.Wait() })
 }
 
-func newBatch(n int) []*packet.Packet {
-	batch := make([]*packet.Packet, n)
-	for i := range batch {
-		batch[i] = new(packet.Packet)
-	}
-	return batch
-}
-
 // read reads until want packets that match came, or two seconds went by, and
 // calls got with each.
 func read(t testing.TB, r dataplane.Reader, want int, match func(*packet.Packet) bool, got func(*packet.Packet)) int {
@@ -238,29 +219,6 @@ func (s *rawSender) send(t testing.TB, frame []byte) {
 	}
 }
 
-// udpFrame returns an Ethernet frame of a UDP/IPv4 packet of size bytes that
-// carries mark, to the middle's left interface.
-func udpFrame(mark uint32, size int) []byte {
-	b := make([]byte, 14+size)
-	copy(b, leftMAC[:])
-	copy(b[6:], clientMAC[:])
-	b[12], b[13] = 8, 0
-	ip := b[14:]
-	ip[0], ip[2], ip[3], ip[8], ip[9] = 0x45, byte(size>>8), byte(size), 64, 17
-	copy(ip[12:], []byte{10, 1, 0, 2, 10, 1, 0, 3})
-	packet.PutIPv4Checksum(ip[:20])
-	udp := ip[20:]
-	udp[0], udp[1], udp[2], udp[3], udp[4], udp[5] = 1, 1, 2, 2, byte((size-20)>>8), byte(size-20)
-	for i := 8; i+4 <= len(udp); i += 4 {
-		udp[i], udp[i+1], udp[i+2], udp[i+3] = byte(mark>>24), byte(mark>>16), byte(mark>>8), byte(mark)
-	}
-	return b
-}
-
-func isUDP(p *packet.Packet) bool {
-	return p.EtherType == packet.EtherIPv4 && p.Len() > 28 && p.Buf[p.Start+9] == 17
-}
-
 // logBuffer keeps log lines for a test to look at.
 type logBuffer struct {
 	mu  sync.Mutex
@@ -295,12 +253,6 @@ func (b *logBuffer) String() string {
 func newLog() (*slog.Logger, *logBuffer) {
 	b := new(logBuffer)
 	return slog.New(slog.NewTextHandler(b, nil)), b
-}
-
-// leakCheck fails the test when goroutines outlive it. Call it first.
-func leakCheck(t *testing.T) {
-	ignore := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
 }
 
 // eventually waits until cond holds, two seconds at most.
