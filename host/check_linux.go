@@ -142,7 +142,7 @@ func (c *checker) card(n int, l Link) {
 	switch {
 	case a.Flags&net.FlagUp == 0:
 		c.find(Warning, fmt.Sprintf("ip link set %s up", l.Name), "link %s: is down; the director waits for it", l.Name)
-	case a.OperState == netlink.OperDown || a.OperState == netlink.OperLowerLayerDown:
+	case a.RawFlags&unix.IFF_LOWER_UP == 0:
 		c.find(Warning, "look after the cable or the other end", "link %s: has no carrier", l.Name)
 	}
 	hasV4 := false

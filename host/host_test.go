@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -116,6 +117,25 @@ func cable(t *testing.T, p *peer, here, there string, hereAddrs, thereAddrs []st
 	must(t, netlink.LinkSetNsFd(l, p.fd))
 	up(t, here, hereAddrs)
 	p.do(func() { up(t, there, thereAddrs) })
+	carrier(t, here)
+	p.do(func() { carrier(t, there) })
+}
+
+// carrier waits until the kernel has noticed that the cable is plugged in;
+// before that it sends nothing.
+func carrier(t *testing.T, name string) {
+	for range 500 {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if l.Attrs().OperState == netlink.OperUp {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%s has no carrier", name)
 }
 
 func up(t *testing.T, name string, addrs []string) {
