@@ -68,7 +68,7 @@ func (n *Namespace) Do(f func() error) error {
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {
-		defer close(done) // also when f ends the test
+		defer close(done)      // also when f ends the test
 		runtime.LockOSThread() // and never unlocked: the runtime ends the thread
 		done <- f()
 	}()
