@@ -12,9 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Source is what the status API shows. Both methods may be called from
@@ -145,5 +144,5 @@ func writeConnections(w http.ResponseWriter, source Source) {
 
 // isGone reports whether err says that nobody listens at the socket.
 func isGone(err error) bool {
-	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
 }

@@ -1,6 +1,9 @@
 package host
 
 import (
+	"net/netip"
+
+	"pktdirector/dataplane"
 	"pktdirector/lvs"
 	"pktdirector/packet"
 )
@@ -17,6 +20,26 @@ type Link struct {
 type Reply struct {
 	Proto packet.Proto
 	lvs.ServerKey
+}
+
+// StaticRoute is a route from the configuration.
+type StaticRoute struct {
+	To   netip.Prefix
+	Via  packet.Addr // zero: on the link itself
+	Link int         // index of the link
+}
+
+// Static is what the configuration says about routes and addresses; it wins
+// over what the host has.
+type Static struct {
+	Routes []StaticRoute
+	Addrs  []dataplane.LinkAddr // of a link named here, the host's addresses do not count
+}
+
+// Table is what a Watcher keeps up to date: the director.
+type Table interface {
+	SetHost(dataplane.HostTable)
+	Learn(dataplane.Neighbour)
 }
 
 // GuardRules are the packets that the director handles and the host must not.

@@ -14,20 +14,6 @@ import (
 	"pktdirector/packet"
 )
 
-// StaticRoute is a route from the configuration.
-type StaticRoute struct {
-	To   netip.Prefix
-	Via  packet.Addr // zero: on the link itself
-	Link int         // index of the link
-}
-
-// Static is what the configuration says about routes and addresses; it wins
-// over what the host has.
-type Static struct {
-	Routes []StaticRoute
-	Addrs  []dataplane.LinkAddr // of a link named here, the host's addresses do not count
-}
-
 // reading is one look at the host's tables.
 type reading struct {
 	all    interfaces

@@ -16,12 +16,6 @@ import (
 	"pktdirector/dataplane"
 )
 
-// Table is what a Watcher keeps up to date: the director.
-type Table interface {
-	SetHost(dataplane.HostTable)
-	Learn(dataplane.Neighbour)
-}
-
 // Changes of routes come in bursts: a reading waits until nothing has come
 // for settle, but at most patience.
 const (

@@ -1,0 +1,73 @@
+//go:build !linux
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"pktdirector/lvs"
+	"pktdirector/packet"
+)
+
+// errNeedsLinux is the answer to everything here on another system.
+func errNeedsLinux() error {
+	return fmt.Errorf("a director on network interfaces needs Linux: %w", errors.ErrUnsupported)
+}
+
+// Guard needs Linux.
+type Guard struct{}
+
+// NewGuard needs Linux.
+func NewGuard() (*Guard, error) { return nil, errNeedsLinux() }
+
+// Apply needs Linux.
+func (g *Guard) Apply(GuardRules) error { return errNeedsLinux() }
+
+// Owned needs Linux.
+func (g *Guard) Owned() bool { return false }
+
+// Close has nothing to close.
+func (g *Guard) Close() error { return nil }
+
+// Watcher needs Linux.
+type Watcher struct{}
+
+// NewWatcher needs Linux.
+func NewWatcher([]Link, Static, Table, *slog.Logger) (*Watcher, error) { return nil, errNeedsLinux() }
+
+// Run needs Linux.
+func (w *Watcher) Run(context.Context) error { return errNeedsLinux() }
+
+// Close has nothing to close.
+func (w *Watcher) Close() error { return nil }
+
+// Claim needs Linux.
+type Claim struct{}
+
+// TakeClaim needs Linux.
+func TakeClaim(string) (*Claim, []string, error) { return nil, nil, errNeedsLinux() }
+
+// Steer needs Linux.
+func (c *Claim) Steer(string, lvs.Ruleset) error { return errNeedsLinux() }
+
+// Release has nothing to release.
+func (c *Claim) Release() error { return nil }
+
+// Cleanup needs Linux.
+func Cleanup(string) ([]string, error) { return nil, errNeedsLinux() }
+
+// Check needs Linux.
+func Check(context.Context, Plan) ([]Finding, error) { return nil, errNeedsLinux() }
+
+// Touches needs Linux.
+func Touches(Plan) (string, bool) { return "this is not Linux", true }
+
+// Ask needs Linux.
+func Ask(context.Context, string, netip.Addr, time.Duration) ([]packet.MAC, error) {
+	return nil, errNeedsLinux()
+}
