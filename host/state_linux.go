@@ -57,6 +57,9 @@ type proxyChange struct {
 // the state is kept in.
 func TakeClaim(dir string) (*Claim, []string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, nil, fmt.Errorf("state folder: %w: run as root, or keep the control socket in a folder of your own", err)
+		}
 		return nil, nil, fmt.Errorf("state folder: %w", err)
 	}
 	base := filepath.Join(dir, "host-"+namespaceID())
