@@ -258,9 +258,9 @@ func newLog() (*slog.Logger, *logBuffer) {
 // eventually waits until cond holds, two seconds at most.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Second); !cond(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); !cond(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after 2 s still not: %s", what)
+			t.Fatalf("after 5 s still not: %s", what)
 		}
 	}
 }

@@ -36,6 +36,15 @@ func TestInterfaceGoesDownAndComesBack(t *testing.T) {
 		t.Errorf("a packet to an interface that is down: sent %t, %+v", p.Sent, s)
 	}
 	edit(t, w.middle, "left", netlink.LinkSetUp)
+	// The sender's own kernel notices its carrier some time later, and drops
+	// until then.
+	eventually(t, "the sender has carrier", func() (up bool) {
+		edit(t, w.client, "eth0", func(l netlink.Link) error {
+			up = l.Attrs().OperState == netlink.OperUp
+			return nil
+		})
+		return up
+	})
 	begin := time.Now()
 	raw := newRawSender(t, w.client, "eth0")
 	raw.send(t, udpFrame(1, 60))
