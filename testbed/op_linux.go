@@ -95,7 +95,7 @@ func (o AddBridge) Apply() error {
 	if err := (Sysctl{"net.ipv6.conf." + o.Dev + ".disable_ipv6", "1"}).Apply(); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return opError(o, err)
 	}
-	return LinkUp{o.Dev}.Apply()
+	return LinkUp(o).Apply()
 }
 
 // Apply implements Op.

@@ -108,7 +108,8 @@ func newLabOpenCommand(to func(string) traffic.Client) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE: failing(func(cmd *cobra.Command, args []string) error {
 			conns, err := to(args[0]).Open(cmd.Context(), n)
-			defer conns.Close()
+			// With an error, too: those before the one that failed are open.
+			defer func() { conns.Close() }()
 			if err := printJSON(cmd, opened{conns.Server, errorText(err)}); err != nil {
 				return err
 			}

@@ -174,10 +174,9 @@ func TestRunSuperFrames(t *testing.T) {
 	for _, m := range methods {
 		t.Run(m.Short(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				front, back, client, servers := pipes(link.PipeOptions{})
+				_, back, client, servers := pipes(link.PipeOptions{})
 				// The client's end hands super-frames over, the director's cuts.
-				ablefront, ableclient := link.NewPipe(frontInfo, client.Info(), link.PipeOptions{GSO: true, Checksums: true})
-				front, client = ablefront, ableclient
+				front, client := link.NewPipe(frontInfo, client.Info(), link.PipeOptions{GSO: true, Checksums: true})
 				d := newDirector(t, m, 0, 1)
 				stop := run(d, front, back)
 				toDirector(client, frontInfo.MAC, packettest.Build(t, spec(packet.SYN, 0)))
