@@ -34,7 +34,10 @@ func unwrap(p *packet.Packet) bool {
 	}
 	inner := outer[n:total]
 	m, ok := header(inner)
-	if !ok || int(binary.BigEndian.Uint16(inner[lengthAt:])) > len(inner) {
+	if !ok {
+		return false
+	}
+	if n := int(binary.BigEndian.Uint16(inner[lengthAt:])); n < m || n > len(inner) {
 		return false
 	}
 	if outer[tosAt]&ecn == congestion {
