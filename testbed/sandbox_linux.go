@@ -16,7 +16,7 @@ const Self = "/proc/self/exe"
 
 // Sandbox prepares this program to be started again, with args, as the first
 // process of new network, mount, UTS and pid namespaces, and of a new user namespace
-// unless this process is root. When that process ends, everything in them
+// unless this process may make the others without. When that process ends, everything in them
 // ends too. The new process calls EnterSandbox first.
 func Sandbox(args ...string) *exec.Cmd {
 	cmd := exec.Command(Self, args...)
@@ -24,13 +24,22 @@ func Sandbox(args ...string) *exec.Cmd {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
 	}
-	if os.Geteuid() != 0 {
+	if !privileged() {
 		attr.Cloneflags |= unix.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
 	cmd.SysProcAttr = attr
 	return cmd
+}
+
+// privileged reports whether this process is a root that may make namespaces;
+// in a container it may be a root that may not.
+func privileged() bool {
+	var caps [2]unix.CapUserData
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	return os.Geteuid() == 0 && unix.Capget(&head, &caps[0]) == nil &&
+		caps[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 }
 
 // EnterSandbox makes /proc show the pid namespace that this process is the

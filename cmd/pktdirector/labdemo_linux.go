@@ -87,6 +87,9 @@ func demonstrate(cmd *cobra.Command, labs []*testbed.Topology, f *demoFlags) err
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	if shown == 0 {
+		return errors.New("no lab could be shown, for the reasons above")
+	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%d of %d labs shown, every check passed, in %.0f s\n", shown, len(labs), time.Since(start).Seconds())
 	return nil
 }
