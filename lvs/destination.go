@@ -12,12 +12,13 @@ type Destination struct {
 	Server  ServerKey
 	ID      uint32 // index in the director's list, what a connection entry holds
 
-	method    atomic.Uint32
-	weight    atomic.Int64
-	active    atomic.Int64
-	inactive  atomic.Int64
-	available atomic.Bool
-	overload  atomic.Bool
+	method     atomic.Uint32
+	weight     atomic.Int64
+	lastWeight atomic.Int64 // the last weight above 0
+	active     atomic.Int64
+	inactive   atomic.Int64
+	available  atomic.Bool
+	overload   atomic.Bool
 
 	Stats Counters
 }
@@ -27,6 +28,7 @@ func NewDestination(svc ServiceKey, rs RealServer, id uint32) *Destination {
 	d := &Destination{Service: svc, Server: rs.ServerKey, ID: id}
 	d.method.Store(uint32(rs.Method))
 	d.weight.Store(int64(rs.Weight))
+	d.lastWeight.Store(int64(rs.Weight))
 	d.available.Store(true)
 	return d
 }
@@ -42,7 +44,16 @@ func (d *Destination) SetMethod(m Method) { d.method.Store(uint32(m)) }
 func (d *Destination) Weight() int64 { return d.weight.Load() }
 
 // SetWeight changes the weight without touching any connection.
-func (d *Destination) SetWeight(w int) { d.weight.Store(int64(w)) }
+func (d *Destination) SetWeight(w int) {
+	d.weight.Store(int64(w))
+	if w > 0 {
+		d.lastWeight.Store(int64(w))
+	}
+}
+
+// LastWeight returns the last weight above 0, or 0 for a server that was added
+// with weight 0 and never got another.
+func (d *Destination) LastWeight() int64 { return d.lastWeight.Load() }
 
 // Active returns ActiveConn.
 func (d *Destination) Active() int64 { return d.active.Load() }

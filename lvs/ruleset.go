@@ -1,20 +1,41 @@
 package lvs
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
+	"time"
 
 	"pktdirector/packet"
 )
 
-// ServiceKey identifies a virtual service: protocol, VIP and port.
+// ServiceKey identifies a virtual service: protocol, VIP and port, or a
+// firewall mark and an IP version. A service with a mark has no protocol, VIP and
+// port.
 type ServiceKey struct {
 	Proto packet.Proto
 	VIP   packet.Addr
-	Port  uint16
+	Port  uint16 // 0: every port; needs persistence
+	Mark  uint32 // firewall mark; 0: none
+	V6    bool   // of a mark: the service is for IPv6
 }
 
-// String formats k as "TCP 192.0.2.10:80".
+// Is4 reports whether the service is for IPv4.
+func (k ServiceKey) Is4() bool {
+	if k.Mark != 0 {
+		return !k.V6
+	}
+	return k.VIP.Is4()
+}
+
+// String formats k as "TCP 192.0.2.10:80" or "FWM 1".
 func (k ServiceKey) String() string {
+	if k.Mark != 0 {
+		if k.V6 {
+			return fmt.Sprintf("FWM %d IPv6", k.Mark)
+		}
+		return fmt.Sprintf("FWM %d", k.Mark)
+	}
 	return k.Proto.String() + " " + packet.Endpoint(k.VIP, k.Port)
 }
 
@@ -36,6 +57,11 @@ type RealServer struct {
 	ServerKey
 	Method Method
 	Weight int // 0 (quiesced) to MaxWeight
+	// Upper and Lower are connection thresholds (ipvsadm -x and -y): with
+	// Upper connections the server is overloaded and gets no new ones until
+	// it has fewer than Lower, or than three quarters of Upper where Lower
+	// is 0. Upper 0 means no threshold.
+	Upper, Lower uint32
 }
 
 // VirtualService is a VIP, protocol and port balanced over real servers.
@@ -43,6 +69,64 @@ type VirtualService struct {
 	ServiceKey
 	Scheduler string       // a name that package sched knows
 	Servers   []RealServer // in the order in which they were added
+}
+
+// SchedFlags are the flags of a scheduler (ipvsadm -b): sh-fallback or
+// mh-fallback is the first, sh-port or mh-port the second.
+type SchedFlags uint8
+
+// The flags that sh and mh know.
+const (
+	FlagFallback SchedFlags = 1 << iota // flag-1
+	FlagPort                            // flag-2
+	Flag3                               // flag-3, of no meaning yet
+)
+
+// What an edit of a running ruleset can meet; the words are the kernel's, as
+// ipvsadm prints them.
+var (
+	ErrServiceExists = errors.New("service already exists")
+	ErrNoService     = errors.New("no such service")
+	ErrServerExists  = errors.New("destination already exists")
+	ErrNoServer      = errors.New("no such destination")
+)
+
+// MarkRule gives packets a firewall mark, which a director in user space
+// cannot see on them. All that is set must match; the first rule that matches
+// wins.
+type MarkRule struct {
+	Src, Dst []netip.Prefix // any of them
+	Proto    packet.Proto   // 0: any
+	DstPort  uint16         // 0: any
+	Link     int            // index of the link it came in by; -1: any
+	VLAN     uint16         // VLAN id; 0: any
+	Mark     uint32
+}
+
+// Matches reports whether the rule matches a packet.
+func (r *MarkRule) Matches(p *packet.Packet) bool {
+	f := &p.Flow
+	switch {
+	case r.Proto != 0 && r.Proto != f.Proto,
+		r.DstPort != 0 && r.DstPort != f.DstPort,
+		r.Link >= 0 && r.Link != p.Link,
+		r.VLAN != 0 && (!p.Tagged || p.VLAN&0x0fff != r.VLAN):
+		return false
+	}
+	return within(r.Src, f.Src) && within(r.Dst, f.Dst)
+}
+
+func within(prefixes []netip.Prefix, a packet.Addr) bool {
+	if len(prefixes) == 0 {
+		return true
+	}
+	ip := a.Netip()
+	for _, p := range prefixes {
+		if p.Contains(ip) {
+			return true
+		}
+	}
+	return false
 }
 
 // Ruleset is everything an operator configures about balancing: all virtual

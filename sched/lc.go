@@ -16,8 +16,8 @@ func (s *leastConnection) Schedule(Request) *lvs.Destination {
 	return cheapest(s.dests, lcCost)
 }
 
-func (s *leastConnection) Explain(_ Request, to []Candidate) []Candidate {
-	return explainCheapest(s.dests, lcCost, to)
+func (s *leastConnection) Explain(_ Request, e *Explanation) {
+	explainCheapest(s.dests, lcCost, e)
 }
 
 func lcCost(d *lvs.Destination) Score { return Score{overhead(d), 1} }
@@ -34,8 +34,8 @@ func (s *weightedLeastConnection) Schedule(Request) *lvs.Destination {
 	return cheapest(s.dests, wlcCost)
 }
 
-func (s *weightedLeastConnection) Explain(_ Request, to []Candidate) []Candidate {
-	return explainCheapest(s.dests, wlcCost, to)
+func (s *weightedLeastConnection) Explain(_ Request, e *Explanation) {
+	explainCheapest(s.dests, wlcCost, e)
 }
 
 func wlcCost(d *lvs.Destination) Score { return Score{overhead(d), d.Weight()} }
@@ -56,26 +56,18 @@ func cheapest(dests []*lvs.Destination, cost func(*lvs.Destination) Score) *lvs.
 	return best
 }
 
-func explainCheapest(dests []*lvs.Destination, cost func(*lvs.Destination) Score, to []Candidate) []Candidate {
+func explainCheapest(dests []*lvs.Destination, cost func(*lvs.Destination) Score, e *Explanation) {
 	pick := cheapest(dests, cost)
-	var pickCost Score
-	if pick != nil {
-		pickCost = cost(pick)
-	}
-	for _, d := range dests {
-		c := candidate(d)
-		if c.Why == "" {
-			c.Score = cost(d)
-			switch {
-			case d == pick:
-				c.Picked, c.Why = true, "smallest cost, first in the list"
-			case pickCost.less(c.Score):
-				c.Why = "costs more"
-			default:
-				c.Why = "costs the same, but stands later in the list"
-			}
+	e.Rule = "the smallest cost, first in the list among equals"
+	e.each(dests, func(d *lvs.Destination, c *Candidate) {
+		c.Score = cost(d)
+		switch {
+		case d == pick:
+			c.Picked, c.Why = true, "smallest cost, first in the list"
+		case cost(pick).less(c.Score):
+			c.Why = "costs more"
+		default:
+			c.Why = "costs the same, but stands later in the list"
 		}
-		to = append(to, c)
-	}
-	return to
+	})
 }

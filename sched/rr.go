@@ -57,19 +57,17 @@ func (s *roundRobin) next() *lvs.Destination {
 	return nil
 }
 
-func (s *roundRobin) Explain(_ Request, to []Candidate) []Candidate {
+func (s *roundRobin) Explain(_ Request, e *Explanation) {
 	pick := s.next()
-	for _, d := range s.dests {
-		c := candidate(d)
-		switch {
-		case d == pick:
+	e.Rule = "the next eligible destination in the round"
+	e.each(s.dests, func(d *lvs.Destination, c *Candidate) {
+		switch d {
+		case pick:
 			c.Picked, c.Why = true, "next in the round"
-		case c.Why == "" && d == s.last:
+		case s.last:
 			c.Why = "was used last"
-		case c.Why == "":
+		default:
 			c.Why = "not its turn"
 		}
-		to = append(to, c)
-	}
-	return to
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
+	"time"
 
 	"pktdirector/lvs"
 	"pktdirector/packet"
@@ -21,14 +22,60 @@ type Scheduler interface {
 	// Schedule returns the destination for a new connection, or nil when
 	// none is available.
 	Schedule(r Request) *lvs.Destination
-	// Explain appends one Candidate per destination, in list order, as
-	// Schedule would judge it now. It changes no state.
-	Explain(r Request, to []Candidate) []Candidate
+	// Explain fills in how Schedule would judge now: one Candidate per
+	// destination, in list order. It changes no state.
+	Explain(r Request, e *Explanation)
 }
 
 // Request is what a scheduler may look at besides the destinations.
 type Request struct {
-	Flow packet.Flow // the client's packet: client to VIP
+	Flow packet.Flow   // the client's packet: client to VIP
+	Now  time.Duration // engine time
+}
+
+// Explanation is a scheduling decision taken apart.
+type Explanation struct {
+	Candidates []Candidate // in list order
+	Rule       string      // how the scheduler chooses, in words
+	// Bucket is the place of a hash table that the packet leads to, of
+	// Buckets; both are 0 for schedulers without a table.
+	Bucket, Buckets int
+}
+
+// Picked returns the destination that wins, or nil.
+func (e *Explanation) Picked() *lvs.Destination {
+	for i := range e.Candidates {
+		if e.Candidates[i].Picked {
+			return e.Candidates[i].Dest
+		}
+	}
+	return nil
+}
+
+// each appends a Candidate per destination. judge is asked about those that
+// are eligible.
+func (e *Explanation) each(dests []*lvs.Destination, judge func(*lvs.Destination, *Candidate)) {
+	for _, d := range dests {
+		c := Candidate{Dest: d, Weight: d.Weight(), Active: d.Active(), InAct: d.Inactive()}
+		switch {
+		case c.Weight == 0:
+			c.Why = "quiesced: weight 0"
+		case d.Overloaded():
+			c.Why = "overloaded: over its upper threshold"
+		default:
+			judge(d, &c)
+		}
+		e.Candidates = append(e.Candidates, c)
+	}
+}
+
+// pick marks a destination as the winner whatever was said of it.
+func (e *Explanation) pick(d *lvs.Destination, why string) {
+	for i := range e.Candidates {
+		if e.Candidates[i].Dest == d {
+			e.Candidates[i].Picked, e.Candidates[i].Why = true, why
+		}
+	}
 }
 
 // Candidate is how a scheduler judged one destination.
@@ -53,36 +100,40 @@ func (s Score) less(t Score) bool {
 	return sHi < tHi || sHi == tHi && sLo < tLo
 }
 
-// candidate reads what every scheduler looks at, and says why d is not
-// eligible if it is not.
-func candidate(d *lvs.Destination) Candidate {
-	c := Candidate{Dest: d, Weight: d.Weight(), Active: d.Active(), InAct: d.Inactive()}
-	switch {
-	case c.Weight == 0:
-		c.Why = "quiesced: weight 0"
-	case d.Overloaded():
-		c.Why = "overloaded: over its upper threshold"
-	}
-	return c
+// Config is what a service tells its scheduler besides destinations.
+type Config struct {
+	Flags lvs.SchedFlags
+	Seed  uint64 // of schedulers that draw at random
 }
 
 // constructors lists every scheduler by its kernel name.
-func constructors() map[string]func() Scheduler {
-	return map[string]func() Scheduler{
-		"rr":  func() Scheduler { return new(roundRobin) },
-		"wrr": func() Scheduler { return new(weightedRoundRobin) },
-		"lc":  func() Scheduler { return new(leastConnection) },
-		"wlc": func() Scheduler { return new(weightedLeastConnection) },
+func constructors() map[string]func(Config) Scheduler {
+	return map[string]func(Config) Scheduler{
+		"rr":    func(Config) Scheduler { return new(roundRobin) },
+		"wrr":   func(Config) Scheduler { return new(weightedRoundRobin) },
+		"lc":    func(Config) Scheduler { return new(leastConnection) },
+		"wlc":   func(Config) Scheduler { return new(weightedLeastConnection) },
+		"sed":   func(Config) Scheduler { return new(shortestExpectedDelay) },
+		"nq":    func(Config) Scheduler { return new(neverQueue) },
+		"fo":    func(Config) Scheduler { return new(failover) },
+		"ovf":   func(Config) Scheduler { return new(overflow) },
+		"dh":    func(Config) Scheduler { return new(destinationHashing) },
+		"sh":    func(c Config) Scheduler { return &sourceHashing{flags: c.Flags} },
+		"mh":    func(c Config) Scheduler { return &maglev{flags: c.Flags} },
+		"lblc":  func(Config) Scheduler { return new(localityLeastConnection) },
+		"lblcr": func(Config) Scheduler { return new(localityWithReplication) },
+		"twos":  func(c Config) Scheduler { return &twoChoices{state: c.Seed} },
+		"none":  func(Config) Scheduler { return new(noScheduler) },
 	}
 }
 
 // New returns a scheduler by its kernel name, over dests (newest first).
-func New(name string, dests []*lvs.Destination) (Scheduler, error) {
+func New(name string, c Config, dests []*lvs.Destination) (Scheduler, error) {
 	construct, ok := constructors()[name]
 	if !ok {
 		return nil, fmt.Errorf("scheduler %q is not known: one of %v is", name, Names())
 	}
-	s := construct()
+	s := construct(c)
 	s.Update(dests)
 	return s, nil
 }

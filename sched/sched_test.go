@@ -25,7 +25,7 @@ type pool struct {
 
 func newPool(tb testing.TB, scheduler string, weights ...int) *pool {
 	tb.Helper()
-	s, err := sched.New(scheduler, nil)
+	s, err := sched.New(scheduler, sched.Config{}, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -79,10 +79,11 @@ func nameOf(d *lvs.Destination) string {
 func (p *pool) picks(n int) string {
 	var b strings.Builder
 	for range n {
-		explained := p.s.Explain(sched.Request{}, nil)
+		var e sched.Explanation
+		p.s.Explain(sched.Request{}, &e)
 		d := p.s.Schedule(sched.Request{})
 		won := "-"
-		for _, c := range explained {
+		for _, c := range e.Candidates {
 			if c.Why == "" {
 				p.tb.Errorf("no reason given for %s", nameOf(c.Dest))
 			}
@@ -154,7 +155,7 @@ func TestWRRShareIsTheWeights(t *testing.T) {
 			return
 		}
 		// The opening level may be below the top; a second New starts a whole lap.
-		s, _ := sched.New("wrr", p.dests)
+		s, _ := sched.New("wrr", sched.Config{}, p.dests)
 		got := make([]int, len(weights))
 		for range total / g {
 			got[s.Schedule(sched.Request{}).ID]++
@@ -168,7 +169,7 @@ func TestWRRShareIsTheWeights(t *testing.T) {
 }
 
 func TestAnUnknownSchedulerIsRefused(t *testing.T) {
-	if _, err := sched.New("sjf", nil); err == nil || !strings.Contains(err.Error(), `"sjf"`) {
+	if _, err := sched.New("sjf", sched.Config{}, nil); err == nil || !strings.Contains(err.Error(), `"sjf"`) {
 		t.Errorf("error %v does not name it", err)
 	}
 }
@@ -176,7 +177,7 @@ func TestAnUnknownSchedulerIsRefused(t *testing.T) {
 func Example() {
 	a := lvs.NewDestination(lvs.ServiceKey{}, lvs.RealServer{Weight: 1}, 0)
 	b := lvs.NewDestination(lvs.ServiceKey{}, lvs.RealServer{Weight: 1}, 1)
-	s, err := sched.New("rr", []*lvs.Destination{b, a}) // newest first
+	s, err := sched.New("rr", sched.Config{}, []*lvs.Destination{b, a}) // newest first
 	if err != nil {
 		panic(err)
 	}

@@ -91,19 +91,17 @@ func (s *weightedRoundRobin) next() (at int, level int64, ok bool) {
 	}
 }
 
-func (s *weightedRoundRobin) Explain(_ Request, to []Candidate) []Candidate {
+func (s *weightedRoundRobin) Explain(_ Request, e *Explanation) {
 	at, level, ok := s.next()
-	for i, d := range s.dests {
-		c := candidate(d)
+	e.Rule = "the next in the round whose weight reaches the level"
+	e.each(s.dests, func(d *lvs.Destination, c *Candidate) {
 		switch {
-		case ok && i == at:
+		case ok && d == s.dests[at]:
 			c.Picked, c.Why = true, fmt.Sprintf("next in the round at level %d", level)
-		case c.Why == "" && d.Weight() < level:
+		case d.Weight() < level:
 			c.Why = fmt.Sprintf("weight below the level %d", level)
-		case c.Why == "":
+		default:
 			c.Why = "not its turn"
 		}
-		to = append(to, c)
-	}
-	return to
+	})
 }

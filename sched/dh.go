@@ -1,0 +1,59 @@
+package sched
+
+import "pktdirector/lvs"
+
+// A table of 256 buckets, as dh and sh use it.
+const (
+	bucketBits = 8
+	buckets    = 1 << bucketBits
+)
+
+// destinationHashing is dh. A table of 256 buckets is dealt round the list,
+// whatever the weights; the destination address picks the bucket. A bucket whose
+// destination is not eligible refuses.
+type destinationHashing struct {
+	dests []*lvs.Destination
+	table []*lvs.Destination // nil without destinations
+}
+
+func (s *destinationHashing) Update(dests []*lvs.Destination) {
+	s.dests, s.table = dests, nil
+	if len(dests) == 0 {
+		return
+	}
+	s.table = make([]*lvs.Destination, buckets)
+	for i := range s.table {
+		s.table[i] = dests[i%len(dests)]
+	}
+}
+
+func (s *destinationHashing) bucket(r Request) int {
+	return int(hash32(fold(r.Flow.Dst), bucketBits))
+}
+
+func (s *destinationHashing) Schedule(r Request) *lvs.Destination {
+	if s.table == nil {
+		return nil
+	}
+	if d := s.table[s.bucket(r)]; d.Eligible() {
+		return d
+	}
+	return nil
+}
+
+func (s *destinationHashing) Explain(r Request, e *Explanation) {
+	e.Rule = "the bucket of the destination address"
+	explainBucket(e, s.dests, s.table, s.bucket(r), s.Schedule(r))
+}
+
+// explainBucket explains a pick from a table of buckets.
+func explainBucket(e *Explanation, dests, table []*lvs.Destination, bucket int, pick *lvs.Destination) {
+	e.Bucket, e.Buckets = bucket, len(table)
+	e.each(dests, func(d *lvs.Destination, c *Candidate) {
+		if d == pick {
+			c.Picked, c.Why = true, "owns the bucket"
+			return
+		}
+		c.Why = "does not own the bucket"
+	})
+}

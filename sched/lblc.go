@@ -1,0 +1,148 @@
+package sched
+
+import (
+	"time"
+
+	"pktdirector/lvs"
+	"pktdirector/packet"
+)
+
+// Housekeeping of lblc and lblcr.
+const (
+	localityEvery = 60 * time.Second // between two looks at the entries
+	localityFull  = 30               // looks between two that drop what is long unused
+	localityLimit = 16 * 1024        // entries that may stay; above, idle ones go
+	localityIdle  = 6 * time.Minute  // how long those must be unused
+	localityOld   = 24 * time.Hour   // lblc_expiration, lblcr_expiration
+)
+
+// overloadedFor reports whether d has more active connections than its weight
+// while another destination has fewer than half its own: then locality gives
+// way. Weights are connection capacities here.
+func overloadedFor(d *lvs.Destination, dests []*lvs.Destination) bool {
+	if d.Active() <= d.Weight() {
+		return false
+	}
+	for _, other := range dests {
+		if other.Active()*2 < other.Weight() {
+			return true
+		}
+	}
+	return false
+}
+
+// locality remembers something per destination address, and forgets what is
+// not used.
+type locality[E any] struct {
+	entries map[packet.Addr]*localEntry[E]
+	next    time.Duration // of the next look
+	looks   int
+}
+
+type localEntry[E any] struct {
+	value E
+	used  time.Duration
+}
+
+func (l *locality[E]) find(a packet.Addr, now time.Duration) *localEntry[E] {
+	e := l.entries[a]
+	if e != nil {
+		e.used = now
+	}
+	return e
+}
+
+func (l *locality[E]) add(a packet.Addr, now time.Duration) *localEntry[E] {
+	if l.entries == nil {
+		l.entries = map[packet.Addr]*localEntry[E]{}
+	}
+	e := &localEntry[E]{used: now}
+	l.entries[a] = e
+	return e
+}
+
+// tidy does the housekeeping that is due by now.
+func (l *locality[E]) tidy(now time.Duration) {
+	if l.next == 0 || len(l.entries) == 0 {
+		l.next = now + localityEvery
+		return
+	}
+	for ; l.next <= now; l.next += localityEvery {
+		l.looks++
+		switch {
+		case l.looks%localityFull == 0:
+			l.drop(l.next, localityOld, len(l.entries))
+		case len(l.entries) > localityLimit:
+			over := len(l.entries) - localityLimit
+			l.drop(l.next, localityIdle, min(over*4/3, localityLimit/2))
+		}
+		if len(l.entries) == 0 {
+			l.next = now
+		}
+	}
+}
+
+// drop forgets up to n entries that were unused for at least idle.
+func (l *locality[E]) drop(now, idle time.Duration, n int) {
+	for a, e := range l.entries {
+		if n == 0 {
+			return
+		}
+		if now-e.used > idle {
+			delete(l.entries, a)
+			n--
+		}
+	}
+}
+
+// localityLeastConnection is lblc, for caches: each destination address stays
+// with the destination it was first given to (by wlc) while that is available,
+// has a weight and is not overloaded in the sense of overloadedFor.
+type localityLeastConnection struct {
+	dests  []*lvs.Destination
+	memory locality[*lvs.Destination]
+}
+
+func (s *localityLeastConnection) Update(dests []*lvs.Destination) { s.dests = dests }
+
+// remembered returns the entry's destination if it may still be used.
+func (s *localityLeastConnection) remembered(e *localEntry[*lvs.Destination]) *lvs.Destination {
+	if e == nil {
+		return nil
+	}
+	if d := e.value; d.Available() && d.Weight() > 0 && !overloadedFor(d, s.dests) {
+		return d
+	}
+	return nil
+}
+
+func (s *localityLeastConnection) Schedule(r Request) *lvs.Destination {
+	s.memory.tidy(r.Now)
+	e := s.memory.find(r.Flow.Dst, r.Now)
+	if d := s.remembered(e); d != nil {
+		return d
+	}
+	d := cheapest(s.dests, wlcCost)
+	if d == nil {
+		return nil
+	}
+	if e == nil {
+		e = s.memory.add(r.Flow.Dst, r.Now)
+	}
+	e.value = d
+	return d
+}
+
+func (s *localityLeastConnection) Explain(r Request, e *Explanation) {
+	pick := s.remembered(s.memory.entries[r.Flow.Dst])
+	if pick == nil {
+		explainCheapest(s.dests, wlcCost, e)
+		return
+	}
+	e.Rule = "the destination that this destination address is bound to"
+	e.each(s.dests, func(d *lvs.Destination, c *Candidate) {
+		c.Why = "the destination address is bound to another"
+		c.Score = wlcCost(d)
+	})
+	e.pick(pick, "the destination address is bound to it")
+}
