@@ -23,6 +23,11 @@ const (
 	// NoOutput: replies do not pass the director (DR and TUN), so states
 	// follow the input-only table.
 	NoOutput
+	// Template: the entry binds a client, or a net of clients, to its
+	// destination for new connections. Its client port is 0.
+	Template
+	// used: the entry is not on the free list.
+	used
 )
 
 // Conn binds a client's connection to its destination. It holds no pointers.
@@ -36,11 +41,23 @@ type Conn struct {
 	Flags                             uint8
 	DestID                            uint32 // lvs.Destination.ID
 
+	// Control is the template the connection was made through, which must
+	// not end before it. Zero: none.
+	Control TemplateRef
+
+	controls   uint32 // of a template: connections made through it
 	self       uint32 // own handle in the shard
 	prev, next uint32 // neighbours in the timer wheel's slot, or in the free list
 	slot       uint16 // wheel level and slot
 	expires    uint64 // tick at which the entry ends
 }
+
+// TemplateRef names a template in the table of templates. It stays valid while
+// a connection holds it.
+type TemplateRef struct{ shard, handle uint32 }
+
+// IsZero reports whether r names no template.
+func (r TemplateRef) IsZero() bool { return r.handle == 0 }
 
 // Active reports whether the connection counts as ActiveConn.
 func (c *Conn) Active() bool { return c.Flags&flagActive != 0 }
@@ -52,7 +69,7 @@ func (c *Conn) replyFlow() packet.Flow {
 
 // hasReplyKey reports whether the entry is also found by its replies: only
 // masqueraded connections have replies that pass the director.
-func (c *Conn) hasReplyKey() bool { return c.Method == lvs.Masq }
+func (c *Conn) hasReplyKey() bool { return c.Method == lvs.Masq && c.Flags&Template == 0 }
 
 // Expires returns the engine time at which the entry ends unless another
 // packet comes.

@@ -23,6 +23,7 @@ const (
 	Listen
 	SynAck
 	UDP
+	Assured // of a template: one of its connections was established
 	numStates
 )
 
@@ -32,7 +33,7 @@ const numTCPStates = int(SynAck) + 1
 func (s State) String() string {
 	names := [numStates]string{
 		"NONE", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT", "TIME_WAIT",
-		"CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "SYNACK", "UDP",
+		"CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "SYNACK", "UDP", "ASSURED",
 	}
 	if s >= numStates {
 		return "?"

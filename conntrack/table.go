@@ -187,6 +187,7 @@ func (l Slot) Insert(c Conn) (*Conn, error) {
 	}
 	entry := s.take()
 	c.self = entry.self
+	c.Flags |= used
 	*entry = c
 	s.index.insert(l.tag(c.Virtual, c.VirtualPort, Request), entry.self, Request)
 	if c.hasReplyKey() {
@@ -237,6 +238,73 @@ func (l Slot) expireAt(c *Conn, at time.Duration) {
 		l.arm(c)
 	}
 }
+
+// Renew sets an entry's end without a packet of its own: a template lives on
+// with each connection made through it.
+func (l Slot) Renew(c *Conn, until time.Duration) { l.expireAt(c, until) }
+
+// Hold counts a connection that is made through the template c and returns
+// what it holds it by.
+func (l Slot) Hold(c *Conn) TemplateRef {
+	c.controls++
+	return TemplateRef{uint32(l.base >> (64 - l.t.shardBits)), c.self}
+}
+
+// Rename takes a template out of use: it keeps its entry, under a port that no
+// packet has, until the connections made through it have ended.
+func (l Slot) Rename(c *Conn) {
+	l.t.unindex(l.s, c)
+	c.VirtualPort, c.DestPort = 0xffff, 0xffff
+	l.s.index.insert(l.tag(c.Virtual, c.VirtualPort, Request), c.self, Request)
+}
+
+// Release takes back a Hold.
+func (t *Table) Release(r TemplateRef) {
+	s := &t.shards[r.shard]
+	s.mu.Lock()
+	s.conn(r.handle).controls--
+	s.mu.Unlock()
+}
+
+// Assure notes that a connection made through the template was established.
+func (t *Table) Assure(r TemplateRef) {
+	s := &t.shards[r.shard]
+	s.mu.Lock()
+	s.conn(r.handle).State = Assured
+	s.mu.Unlock()
+}
+
+// SetTimeouts changes three timeouts for the next packet of every connection,
+// as ipvsadm --set does; 0 keeps what is.
+func (t *Table) SetTimeouts(tcp, tcpFin, udp time.Duration) {
+	next := *t.timeouts.Load()
+	for state, d := range map[State]time.Duration{Established: tcp, FinWait: tcpFin, UDP: udp} {
+		if d > 0 {
+			next[state] = d
+		}
+	}
+	t.timeouts.Store(&next)
+}
+
+// RemoveIf ends every entry for which unwanted returns true; it is called
+// under the entry's shard's lock.
+func (t *Table) RemoveIf(unwanted func(*Conn) bool) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		for _, page := range s.pages {
+			for j := range page {
+				if c := &page[j]; c.Flags&used != 0 && c.controls == 0 && unwanted(c) {
+					Slot{t, s, 0}.Remove(c)
+				}
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Now returns the time that Advance has reached.
+func (t *Table) Now() time.Duration { return time.Duration(t.tick.Load()) * Tick }
 
 // Remove ends an entry now.
 func (l Slot) Remove(c *Conn) {
@@ -301,7 +369,7 @@ func (t *Table) All(yield func(Conn) bool) {
 		s.mu.Lock()
 		for _, page := range s.pages {
 			for j := range page {
-				if page[j].Proto != 0 {
+				if page[j].Flags&used != 0 {
 					copies = append(copies, page[j])
 				}
 			}

@@ -17,6 +17,10 @@ const (
 	wheelLevels = 5
 )
 
+// heldTemplate is by how much a template outlives its own timeout, again and
+// again, while connections made through it live.
+const heldTemplate = 60 * time.Second
+
 // never is a tick that does not come.
 const never = ^uint64(0)
 
@@ -132,6 +136,10 @@ func (s *shard) empty(level, slot int, t *Table) {
 	for handle != 0 {
 		c := s.conn(handle)
 		handle = c.next
+		if c.expires <= s.wheel.now && c.controls > 0 {
+			// Connections hang on the template: look again later.
+			c.expires = s.wheel.now + uint64(heldTemplate/Tick)
+		}
 		if c.expires > s.wheel.now {
 			s.arm(c)
 			continue

@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,7 +10,6 @@ import (
 	"pktdirector/conntrack"
 	"pktdirector/lvs"
 	"pktdirector/packet"
-	"pktdirector/sched"
 )
 
 // Forwarder rewrites a connection's packet for one forwarding method. It only
@@ -41,6 +42,11 @@ type Director struct {
 	decisions  bool
 
 	table      *conntrack.Table
+	templates  *conntrack.Table // of persistent services
+	tunables   atomic.Pointer[Tunables]
+	marks      atomic.Pointer[[]lvs.MarkRule]
+	local      atomic.Pointer[[]netip.Prefix]
+	drops      atomic.Uint64 // packets that met drop_packet
 	rules      atomic.Pointer[rules]
 	dests      atomic.Pointer[destinations]
 	host       atomic.Pointer[hostRoutes]
@@ -51,7 +57,7 @@ type Director struct {
 	ipID       atomic.Uint32
 
 	applying sync.Mutex
-	retired  map[lvs.ServiceKey]*service // guarded by applying
+	retired  map[lvs.ServiceKey][]*lvs.Destination // of removed services; guarded by applying
 }
 
 // New returns an engine without links, routes and services.
@@ -59,8 +65,13 @@ func New(o Options) *Director {
 	if o.Shards == 0 {
 		o.Shards = conntrack.DefaultShards
 	}
-	d := &Director{seed: o.Seed, forwarders: o.Forwarders, decisions: o.Decisions, retired: map[lvs.ServiceKey]*service{}}
+	d := &Director{seed: o.Seed, forwarders: o.Forwarders, decisions: o.Decisions, retired: map[lvs.ServiceKey][]*lvs.Destination{}}
 	d.table = conntrack.New(o.Shards, o.Seed, d.ended)
+	d.templates = conntrack.New(max(1, o.Shards/templateShare), o.Seed, d.templateEnded)
+	tunables := DefaultTunables()
+	d.tunables.Store(&tunables)
+	d.marks.Store(&[]lvs.MarkRule{})
+	d.local.Store(&[]netip.Prefix{})
 	d.rules.Store(&rules{})
 	d.dests.Store(&destinations{})
 	d.host.Store(newHostRoutes(HostTable{}))
@@ -74,7 +85,18 @@ func New(o Options) *Director {
 // table calls it under a shard's lock.
 func (d *Director) ended(c *conntrack.Conn) {
 	d.dests.Load().all[c.DestID].Unbind(c.Active())
+	if !c.Control.IsZero() {
+		d.templates.Release(c.Control)
+	}
 }
+
+func (d *Director) templateEnded(c *conntrack.Conn) {
+	d.dests.Load().all[c.DestID].Persistent.Add(-1)
+}
+
+// templateShare is how many shards of connections stand beside one of
+// templates: a client's template serves many connections.
+const templateShare = 8
 
 // SetLinks tells the engine its links. A link's index in the slice is what
 // Packet.Link holds.
@@ -129,6 +151,7 @@ func (w *Worker) begin(now time.Duration) {
 	w.out, w.nMade = w.out[:0], 0
 	w.Decisions = w.Decisions[:0]
 	w.d.table.Advance(w.now)
+	w.d.templates.Advance(w.now)
 }
 
 // settle gives a packet its verdict and counts it; a packet that waits for a
@@ -167,7 +190,7 @@ func (w *Worker) step(p *packet.Packet) Verdict {
 		return parseVerdict(e)
 	}
 	switch p.Flow.Proto {
-	case packet.TCP, packet.UDP:
+	case packet.TCP, packet.UDP, packet.SCTP:
 	case packet.ICMP, packet.ICMPv6:
 		return w.icmpIn(p)
 	default:
@@ -196,18 +219,22 @@ func (w *Worker) notBalanced(p *packet.Packet) Verdict {
 // and copies it to w.conn. A verdict other than pending ends the packet's way.
 func (w *Worker) connection(p *packet.Packet) (conntrack.Direction, Verdict) {
 	f := &p.Flow
+	rules := w.d.rules.Load()
+	if len(rules.services) == 0 {
+		return conntrack.Request, w.unknown(p, rules, false)
+	}
 	slot := w.d.table.Lock(f.Proto, f.Src, f.SrcPort)
-	if c := slot.Request(f); c != nil && !reopens(c, p) {
+	if c := slot.Request(f); c != nil && !w.reopens(c, p) {
 		v := w.touch(slot, c, conntrack.Request, p)
 		slot.Unlock()
 		return conntrack.Request, v
 	} else if c != nil {
 		slot.Remove(c)
 	}
-	rules := w.d.rules.Load()
-	svc := rules.services[lvs.ServiceKey{Proto: f.Proto, VIP: f.Dst, Port: f.DstPort}]
-	if svc != nil && mayStart(p) {
-		v := w.start(slot, svc, p)
+	mark := w.mark(p)
+	svc := rules.match(p, mark)
+	if svc != nil && w.mayStart(p) {
+		v := w.start(slot, svc, mark, p)
 		slot.Unlock()
 		if v == NoDestination {
 			w.refuse(p)
@@ -220,6 +247,17 @@ func (w *Worker) connection(p *packet.Packet) (conntrack.Direction, Verdict) {
 		v = w.unknown(p, rules, svc != nil)
 	}
 	return conntrack.Reply, v
+}
+
+// mark returns the packet's firewall mark, 0 for none.
+func (w *Worker) mark(p *packet.Packet) uint32 {
+	rules := *w.d.marks.Load()
+	for i := range rules {
+		if rules[i].Matches(p) {
+			return rules[i].Mark
+		}
+	}
+	return 0
 }
 
 // reply finds the connection that p is a real server's reply of.
@@ -235,16 +273,39 @@ func (w *Worker) reply(p *packet.Packet) Verdict {
 }
 
 // mayStart reports whether a packet without a connection may start one: any
-// UDP packet, and a TCP segment with SYN but without RST.
-func mayStart(p *packet.Packet) bool {
-	return p.Flow.Proto != packet.TCP || p.TCPFlags&(packet.SYN|packet.RST) == packet.SYN
+// UDP packet, and a TCP segment with SYN but without RST; with sloppy_tcp any
+// segment but RST.
+func (w *Worker) mayStart(p *packet.Packet) bool {
+	if p.Flow.Proto != packet.TCP {
+		return true
+	}
+	if w.d.tunables.Load().SloppyTCP != 0 {
+		return p.TCPFlags&packet.RST == 0
+	}
+	return p.TCPFlags&(packet.SYN|packet.RST) == packet.SYN
 }
 
-// reopens reports whether p is a SYN on a connection that is over, whose entry
-// then makes way for a new one (net.ipv4.vs.conn_reuse_mode 1).
-func reopens(c *conntrack.Conn, p *packet.Packet) bool {
-	return p.Flow.Proto == packet.TCP && p.TCPFlags&(packet.SYN|packet.RST|packet.ACK) == packet.SYN &&
-		(c.State == conntrack.TimeWait || c.State == conntrack.Close)
+// reopens reports whether p is a SYN on a connection whose entry makes way for
+// a new one, by conn_reuse_mode and expire_nodest_conn. Connections made through
+// a template stay with their server.
+func (w *Worker) reopens(c *conntrack.Conn, p *packet.Packet) bool {
+	if p.Flow.Proto != packet.TCP || p.TCPFlags&packet.SYN == 0 {
+		return false
+	}
+	tune := w.d.tunables.Load()
+	if tune.ExpireNodestConn != 0 && w.d.dests.Load().all[c.DestID].Weight() == 0 {
+		return true
+	}
+	if tune.ConnReuseMode == 0 || !c.Control.IsZero() {
+		return false
+	}
+	switch c.State {
+	case conntrack.TimeWait, conntrack.Close:
+		return true
+	case conntrack.FinWait:
+		return tune.ConnReuseMode&2 != 0 && c.Flags&conntrack.NoOutput != 0
+	}
+	return false
 }
 
 // touch counts a packet of an existing connection and moves its state on. A
@@ -254,8 +315,12 @@ func (w *Worker) touch(slot conntrack.Slot, c *conntrack.Conn, dir conntrack.Dir
 	if dir == conntrack.Request && !dest.Available() {
 		return DestinationGone
 	}
+	was := c.State
 	if slot.Step(c, dir, p.TCPFlags, w.now) {
 		dest.Move(c.Active())
+	}
+	if c.State != was && !c.Control.IsZero() && assures(c, dir) {
+		w.d.templates.Assure(c.Control)
 	}
 	w.count(dest, dir, p)
 	w.conn = *c
@@ -285,39 +350,80 @@ func (w *Worker) count(dest *lvs.Destination, dir conntrack.Direction, p *packet
 	}
 }
 
+// assures reports whether a connection's new state proves that its client is
+// real, which its template notes.
+func assures(c *conntrack.Conn, dir conntrack.Direction) bool {
+	return c.State == conntrack.Established || c.Proto == packet.UDP && dir == conntrack.Reply
+}
+
 // start schedules a new connection and enters it.
-func (w *Worker) start(slot conntrack.Slot, svc *service, p *packet.Packet) Verdict {
-	f := &p.Flow
-	var decide func(sched.Request, []sched.Candidate)
-	if w.d.decisions {
-		decide = func(r sched.Request, candidates []sched.Candidate) {
-			w.Decisions = append(w.Decisions, Decision{Service: svc.key, Flow: r.Flow, Candidates: candidates})
-		}
+func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet.Packet) Verdict {
+	if w.throttled() {
+		return ThrottledNew
 	}
-	dest := svc.schedule(*f, false, decide)
+	f := &p.Flow
+	var decision *Decision
+	if w.d.decisions {
+		decision = &Decision{Service: svc.key, Mark: mark, Flow: *f}
+	}
+	var control conntrack.TemplateRef
+	var dest *lvs.Destination
+	svc.mu.Lock()
+	persistent := svc.config.Persist > 0
+	onePacket := svc.config.OnePacket && f.Proto == packet.UDP && !persistent
+	if persistent {
+		dest, control = w.persistent(svc, p, decision)
+	} else {
+		dest = svc.schedule(f, w.now, decision.explain())
+	}
+	if dest != nil && !onePacket {
+		svc.bind(dest)
+	}
+	svc.mu.Unlock()
+	if decision != nil {
+		decision.Pick = dest
+		w.Decisions = append(w.Decisions, *decision)
+	}
 	if dest == nil {
 		return NoDestination
 	}
 	c := conntrack.Conn{
 		Proto: f.Proto, Client: f.Src, ClientPort: f.SrcPort, Virtual: f.Dst, VirtualPort: f.DstPort,
-		Dest: dest.Server.RIP, DestPort: dest.Server.Port, Method: dest.Method(), DestID: dest.ID,
+		Dest: dest.Server.RIP, DestPort: f.DstPort, Method: dest.Method(), DestID: dest.ID, Control: control,
+	}
+	// A server of a service for every port, or of a mark, may keep the packet's.
+	if dest.Server.Port != 0 && (!persistent || f.DstPort == svc.key.Port) {
+		c.DestPort = dest.Server.Port
 	}
 	if c.Method != lvs.Masq {
 		c.Flags |= conntrack.NoOutput
 	}
+	if onePacket {
+		dest.Stats.Conns.Add(1)
+		svc.stats.Conns.Add(1)
+		w.count(dest, conntrack.Request, p)
+		w.conn = c
+		return pending
+	}
 	entered, err := slot.Insert(c)
 	if err != nil {
-		dest.Unbind(false)
+		w.d.ended(&c)
 		return ReplyTaken
 	}
 	return w.touch(slot, entered, conntrack.Request, p)
+}
+
+// throttled reports whether drop_packet takes this new connection's packet.
+func (w *Worker) throttled() bool {
+	tune := w.d.tunables.Load()
+	return tune.DropPacket == 3 && tune.AmDropRate > 0 && w.d.drops.Add(1)%uint64(tune.AmDropRate) == 0
 }
 
 // unknown judges a packet that belongs to no connection and starts none. For
 // an address of the director's own it answers as a host without a listener
 // would; what the host itself owns is the host's to answer.
 func (w *Worker) unknown(p *packet.Packet, r *rules, served bool) Verdict {
-	if _, vip := r.vips[p.Flow.Dst]; !vip {
+	if _, vip := r.vips[p.Flow.Dst]; !vip && !w.local(p.Flow.Dst) {
 		return NotOurs
 	}
 	if !served && w.d.host.Load().owns(p.Flow.Dst) {
@@ -335,6 +441,16 @@ func (w *Worker) unknown(p *packet.Packet, r *rules, served bool) Verdict {
 		return NoConnection
 	}
 	return NoService
+}
+
+// local reports whether the director answers for an address that is no VIP.
+func (w *Worker) local(a packet.Addr) bool {
+	prefixes := *w.d.local.Load()
+	if len(prefixes) == 0 {
+		return false
+	}
+	ip := a.Netip()
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // forward sends a connection's packet on: next hop, TTL, MTU, rewriting,

@@ -286,8 +286,8 @@ func TestDecisionsNameThePick(t *testing.T) {
 			t.Fatalf("%d decisions", len(w.w.Decisions))
 		}
 		d := w.w.Decisions[0]
-		if len(d.Candidates) != 3 || d.Picked().Server.RIP != addr(rip(serverOf(p))) {
-			t.Errorf("explained %v, forwarded to %d", d.Picked().Server, serverOf(p))
+		if e := &d.Explanation; len(e.Candidates) != 3 || e.Picked() != d.Pick || d.Pick.Server.RIP != addr(rip(serverOf(p))) {
+			t.Errorf("explained %v, forwarded to %d", d.Pick.Server, serverOf(p))
 		}
 	}
 }

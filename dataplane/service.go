@@ -1,9 +1,9 @@
 package dataplane
 
 import (
-	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"pktdirector/lvs"
 	"pktdirector/packet"
@@ -18,8 +18,8 @@ type service struct {
 	stats lvs.Counters
 
 	mu        sync.Mutex
-	name      string // the scheduler's
-	scheduler sched.Scheduler
+	config    lvs.VirtualService // without the servers
+	scheduler sched.Scheduler    // nil: the service was removed
 	dests     []*lvs.Destination // newest first
 	removed   []*lvs.Destination // may come back, with counters and connections
 }
@@ -31,129 +31,46 @@ type rules struct {
 	order    []packet.Addr // the VIPs, sorted
 }
 
-// destinations lists every destination that a connection can refer to.
-// Entries are only ever added.
-type destinations struct{ all []*lvs.Destination }
-
-// Apply makes the ruleset live: all of it, or, with an error, none. Services
-// and destinations that remain keep their counters, connections and scheduler
-// state; a removed server that comes back does so with its old ones.
-func (d *Director) Apply(r lvs.Ruleset) error {
-	if err := r.Validate(sched.Known); err != nil {
-		return err
-	}
-	for i := range r.Services {
-		for j, rs := range r.Services[i].Servers {
-			if d.forwarders[rs.Method] == nil {
-				return fmt.Errorf("services[%d].servers[%d]: the engine was given no forwarder for method %s", i, j, rs.Method.Short())
-			}
+// newRules indexes services.
+func newRules(services map[lvs.ServiceKey]*service) *rules {
+	r := &rules{services: services, vips: map[packet.Addr]struct{}{}}
+	for key := range services {
+		if key.Mark == 0 {
+			r.vips[key.VIP] = struct{}{}
 		}
 	}
-	d.applying.Lock()
-	defer d.applying.Unlock()
-	old := d.rules.Load()
-	next := &rules{services: map[lvs.ServiceKey]*service{}, vips: map[packet.Addr]struct{}{}}
-	for i := range r.Services {
-		want := &r.Services[i]
-		svc := old.services[want.ServiceKey]
-		if svc == nil {
-			svc = d.retired[want.ServiceKey]
-		}
-		if svc == nil {
-			svc = &service{key: want.ServiceKey}
-		}
-		delete(d.retired, want.ServiceKey)
-		if err := d.edit(svc, want); err != nil {
-			return err // cannot happen after Validate
-		}
-		next.services[want.ServiceKey] = svc
-		next.vips[want.VIP] = struct{}{}
+	for vip := range r.vips {
+		r.order = append(r.order, vip)
 	}
-	for key, svc := range old.services {
-		if next.services[key] == nil {
-			d.retire(svc)
-		}
-	}
-	for vip := range next.vips {
-		next.order = append(next.order, vip)
-	}
-	slices.SortFunc(next.order, func(a, b packet.Addr) int {
+	slices.SortFunc(r.order, func(a, b packet.Addr) int {
 		if a.Less(b) {
 			return -1
 		}
 		return 1
 	})
-	d.rules.Store(next)
-	d.announce.Store(true)
-	return nil
+	return r
 }
 
-// retire takes a service's destinations out of use; connections keep them.
-func (d *Director) retire(svc *service) {
-	svc.mu.Lock()
-	defer svc.mu.Unlock()
-	for _, dest := range svc.dests {
-		dest.SetAvailable(false)
+// match finds the service of a packet: by its firewall mark, then by address
+// and port, then by address alone.
+func (r *rules) match(p *packet.Packet, mark uint32) *service {
+	f := &p.Flow
+	if mark != 0 {
+		if svc := r.services[lvs.ServiceKey{Mark: mark, V6: !f.Dst.Is4()}]; svc != nil {
+			return svc
+		}
 	}
-	svc.removed = append(svc.dests, svc.removed...)
-	svc.dests, svc.scheduler, svc.name = nil, nil, ""
-	d.retired[svc.key] = svc
+	key := lvs.ServiceKey{Proto: f.Proto, VIP: f.Dst, Port: f.DstPort}
+	if svc := r.services[key]; svc != nil {
+		return svc
+	}
+	key.Port = 0
+	return r.services[key]
 }
 
-// edit brings a service to what the operator wants, one change at a time as
-// ipvsadm would make them, so that its scheduler sees each.
-func (d *Director) edit(svc *service, want *lvs.VirtualService) error {
-	svc.mu.Lock()
-	defer svc.mu.Unlock()
-	wanted := map[lvs.ServerKey]*lvs.RealServer{}
-	for i := range want.Servers {
-		wanted[want.Servers[i].ServerKey] = &want.Servers[i]
-	}
-	if svc.name != want.Scheduler {
-		s, err := sched.New(want.Scheduler, svc.dests)
-		if err != nil {
-			return err
-		}
-		svc.scheduler, svc.name = s, want.Scheduler
-	}
-	for _, dest := range slices.Clone(svc.dests) {
-		if wanted[dest.Server] == nil {
-			dest.SetAvailable(false)
-			svc.removed = append(svc.removed, dest)
-			svc.change(slices.DeleteFunc(slices.Clone(svc.dests), func(x *lvs.Destination) bool { return x == dest }))
-		}
-	}
-	for i := range want.Servers {
-		rs := &want.Servers[i]
-		if dest := find(svc.dests, rs.ServerKey); dest != nil {
-			if dest.Weight() != int64(rs.Weight) || dest.Method() != rs.Method {
-				dest.SetWeight(rs.Weight)
-				dest.SetMethod(rs.Method)
-				svc.change(svc.dests)
-			}
-			continue
-		}
-		svc.change(append([]*lvs.Destination{d.revive(svc, *rs)}, svc.dests...))
-	}
-	return nil
-}
-
-// revive returns the destination of a server that is added: the old one where
-// the server was there before.
-func (d *Director) revive(svc *service, rs lvs.RealServer) *lvs.Destination {
-	dest := find(svc.removed, rs.ServerKey)
-	if dest == nil {
-		old := d.dests.Load().all
-		dest = lvs.NewDestination(svc.key, rs, uint32(len(old)))
-		d.dests.Store(&destinations{append(slices.Clip(old), dest)})
-		return dest
-	}
-	svc.removed = slices.DeleteFunc(svc.removed, func(x *lvs.Destination) bool { return x == dest })
-	dest.SetWeight(rs.Weight)
-	dest.SetMethod(rs.Method)
-	dest.SetAvailable(true)
-	return dest
-}
+// destinations lists every destination that a connection can refer to.
+// Entries are only ever added.
+type destinations struct{ all []*lvs.Destination }
 
 func (s *service) change(dests []*lvs.Destination) {
 	s.dests = dests
@@ -168,22 +85,27 @@ func find(dests []*lvs.Destination, key lvs.ServerKey) *lvs.Destination {
 	return dests[i]
 }
 
-// schedule chooses a destination for a new connection and counts it there. It
-// returns nil when none is available.
-func (s *service) schedule(f packet.Flow, active bool, decide func(sched.Request, []sched.Candidate)) *lvs.Destination {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func without(dests []*lvs.Destination, gone *lvs.Destination) []*lvs.Destination {
+	return slices.DeleteFunc(slices.Clone(dests), func(x *lvs.Destination) bool { return x == gone })
+}
+
+// schedule chooses a destination for a new connection; decide, unless nil, is
+// given the explanation first. It returns nil when none is available.
+func (s *service) schedule(f *packet.Flow, now time.Duration, decide func(*sched.Explanation)) *lvs.Destination {
 	if s.scheduler == nil {
 		return nil // removed a moment ago
 	}
-	req := sched.Request{Flow: f}
+	req := sched.Request{Flow: *f, Now: now}
 	if decide != nil {
-		decide(req, s.scheduler.Explain(req, nil))
+		var e sched.Explanation
+		s.scheduler.Explain(req, &e)
+		decide(&e)
 	}
-	dest := s.scheduler.Schedule(req)
-	if dest != nil {
-		dest.Bind(active)
-		s.stats.Conns.Add(1)
-	}
-	return dest
+	return s.scheduler.Schedule(req)
+}
+
+// bind counts a new connection of a destination.
+func (s *service) bind(dest *lvs.Destination) {
+	dest.Bind(false)
+	s.stats.Conns.Add(1)
 }

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -16,11 +17,14 @@ func (d *Director) Status() []lvs.ServiceStatus {
 	for _, svc := range d.rules.Load().services {
 		s := lvs.ServiceStatus{Service: svc.key, Stats: svc.stats.Read()}
 		svc.mu.Lock()
-		s.Scheduler = svc.name
+		s.Scheduler, s.Flags = svc.config.Scheduler, svc.config.Flags
+		s.Persist, s.MaskBits, s.OnePacket = svc.config.Persist, svc.config.MaskBits, svc.config.OnePacket
 		for _, dest := range svc.dests {
+			upper, lower := dest.Thresholds()
 			s.Destinations = append(s.Destinations, lvs.DestinationStatus{
 				Server: dest.Server, Method: dest.Method(), Weight: dest.Weight(),
-				Active: dest.Active(), InAct: dest.Inactive(), Stats: dest.Stats.Read(),
+				Active: dest.Active(), InAct: dest.Inactive(), Persistent: dest.Persistent.Load(),
+				Upper: upper, Lower: lower, Stats: dest.Stats.Read(),
 			})
 		}
 		svc.mu.Unlock()
@@ -29,6 +33,8 @@ func (d *Director) Status() []lvs.ServiceStatus {
 	slices.SortFunc(list, func(a, b lvs.ServiceStatus) int {
 		x, y := a.Service, b.Service
 		switch {
+		case x.Mark != y.Mark:
+			return cmp.Compare(x.Mark, y.Mark)
 		case x.Proto != y.Proto:
 			return int(x.Proto) - int(y.Proto)
 		case x.VIP.Less(y.VIP):
@@ -50,15 +56,21 @@ type ConnStatus struct {
 	Expires                           time.Duration // engine time at which it ends
 }
 
-// Conns yields every connection.
+// Conns yields every template and connection. A template's client port is 0;
+// one of a firewall mark has protocol 0 and the mark as its virtual address.
 func (d *Director) Conns(yield func(ConnStatus) bool) {
-	d.table.All(func(c conntrack.Conn) bool {
-		return yield(ConnStatus{
+	more := true
+	each := func(c conntrack.Conn) bool {
+		more = yield(ConnStatus{
 			Proto: c.Proto, Client: c.Client, Virtual: c.Virtual, Dest: c.Dest,
 			ClientPort: c.ClientPort, VirtualPort: c.VirtualPort, DestPort: c.DestPort,
 			State: c.State, Expires: c.Expires(),
 		})
-	})
+		return more
+	}
+	if d.templates.All(each); more {
+		d.table.All(each)
+	}
 }
 
 // Verdicts lists every verdict with its count.

@@ -27,6 +27,7 @@ const (
 	NoService                         // no virtual service on this port of a VIP: refused
 	NoDestination                     // no real server available: refused
 	DestinationGone                   // the connection's real server was removed
+	ThrottledNew                      // a new connection dropped by drop_packet
 	ReplyTaken                        // replies could not be told from another connection's
 	ICMPIgnored                       // ICMP for a VIP that is no echo request
 	TTLExceeded                       // TTL used up: the client is told
@@ -64,6 +65,7 @@ func verdictWords() [numVerdicts][2]string {
 		NoService:          {"no_service", "no virtual service on this port of the VIP: refused"},
 		NoDestination:      {"no_destination", "no real server with weight above 0: refused"},
 		DestinationGone:    {"destination_gone", "the connection's real server was removed"},
+		ThrottledNew:       {"drop_packet", "a new connection dropped by drop_packet"},
 		ReplyTaken:         {"reply_taken", "replies could not be told from another connection's"},
 		ICMPIgnored:        {"icmp_ignored", "ICMP for a VIP that is no echo request"},
 		TTLExceeded:        {"ttl_exceeded", "TTL used up: is there a routing loop?"},

@@ -17,8 +17,12 @@ type Destination struct {
 	lastWeight atomic.Int64 // the last weight above 0
 	active     atomic.Int64
 	inactive   atomic.Int64
+	// Persistent counts the templates that bind clients to the server.
+	Persistent atomic.Int64
 	available  atomic.Bool
 	overload   atomic.Bool
+	upper      atomic.Uint32
+	lower      atomic.Uint32
 
 	Stats Counters
 }
@@ -30,6 +34,8 @@ func NewDestination(svc ServiceKey, rs RealServer, id uint32) *Destination {
 	d.weight.Store(int64(rs.Weight))
 	d.lastWeight.Store(int64(rs.Weight))
 	d.available.Store(true)
+	d.upper.Store(rs.Upper)
+	d.lower.Store(rs.Lower)
 	return d
 }
 
@@ -75,15 +81,59 @@ func (d *Destination) Overloaded() bool { return d.overload.Load() }
 // overloaded.
 func (d *Destination) Eligible() bool { return d.Weight() > 0 && !d.Overloaded() }
 
+// Thresholds returns the upper and lower connection thresholds.
+func (d *Destination) Thresholds() (upper, lower uint32) { return d.upper.Load(), d.lower.Load() }
+
+// Edit takes over what the operator may change of a server that stays: method,
+// weight and thresholds. An upper threshold of 0 ends an overload at once; any
+// other leaves it until the connections fall below the lower one.
+func (d *Destination) Edit(rs RealServer) {
+	d.SetMethod(rs.Method)
+	d.SetWeight(rs.Weight)
+	d.upper.Store(rs.Upper)
+	d.lower.Store(rs.Lower)
+	d.judge()
+}
+
+// Readd makes a removed server available again as it is added anew.
+func (d *Destination) Readd(rs RealServer) {
+	d.lastWeight.Store(0)
+	d.Edit(rs)
+	d.SetAvailable(true)
+}
+
+// judge sets or clears the OVERLOAD flag by the present counts. Templates do
+// not count.
+func (d *Destination) judge() {
+	upper, lower := int64(d.upper.Load()), int64(d.lower.Load())
+	total := d.Active() + d.Inactive()
+	switch {
+	case upper == 0:
+		d.overload.Store(false)
+	case total >= upper:
+		d.overload.Store(true)
+	case lower != 0 && total < lower, lower == 0 && total*4 < upper*3:
+		d.overload.Store(false)
+	}
+}
+
 // Bind counts a new connection; Unbind takes one that ended out again.
 // active tells in which of the two counts it stands.
 func (d *Destination) Bind(active bool) {
 	d.Stats.Conns.Add(1)
 	d.count(active).Add(1)
+	if d.upper.Load() != 0 {
+		d.judge()
+	}
 }
 
 // Unbind takes a connection that ended out of the count it stands in.
-func (d *Destination) Unbind(active bool) { d.count(active).Add(-1) }
+func (d *Destination) Unbind(active bool) {
+	d.count(active).Add(-1)
+	if d.upper.Load() != 0 {
+		d.judge()
+	}
+}
 
 // Move takes a connection from one count to the other.
 func (d *Destination) Move(toActive bool) {

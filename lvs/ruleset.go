@@ -48,6 +48,9 @@ type ServerKey struct {
 // String formats k as "10.2.0.1:80".
 func (k ServerKey) String() string { return packet.Endpoint(k.RIP, k.Port) }
 
+// MaxPersist is the longest persistence timeout that ipvsadm takes.
+const MaxPersist = 31 * 24 * time.Hour
+
 // MaxWeight is the largest weight a real server can have; the kernel keeps it
 // in an int and ipvsadm refuses more.
 const MaxWeight = 1<<31 - 1
@@ -67,7 +70,15 @@ type RealServer struct {
 // VirtualService is a VIP, protocol and port balanced over real servers.
 type VirtualService struct {
 	ServiceKey
-	Scheduler string       // a name that package sched knows
+	Scheduler string // a name that package sched knows
+	Flags     SchedFlags
+	// Persist is how long a client stays with its real server after its
+	// last new connection (ipvsadm -p); 0: no persistence. Clients that share
+	// the first MaskBits bits of their address count as one (ipvsadm -M); 0
+	// means all bits.
+	Persist   time.Duration
+	MaskBits  int
+	OnePacket bool         // each UDP datagram is scheduled on its own (ipvsadm -o)
 	Servers   []RealServer // in the order in which they were added
 }
 
@@ -154,14 +165,20 @@ func (r *Ruleset) Validate(knownScheduler func(string) bool) error {
 }
 
 func (s *VirtualService) validate(knownScheduler func(string) bool) error {
-	if s.Proto != packet.TCP && s.Proto != packet.UDP {
-		return fmt.Errorf("protocol %s cannot be balanced: tcp and udp can", s.Proto)
-	}
-	if !s.VIP.IsValid() {
+	switch {
+	case s.Mark != 0:
+		if s.Proto != 0 || s.VIP.IsValid() || s.Port != 0 {
+			return fmt.Errorf("a service with a firewall mark has no protocol, VIP and port")
+		}
+	case s.Proto != packet.TCP && s.Proto != packet.UDP && s.Proto != packet.SCTP:
+		return fmt.Errorf("protocol %s cannot be balanced: tcp, udp and sctp can", s.Proto)
+	case !s.VIP.IsValid():
 		return fmt.Errorf("the VIP is missing")
-	}
-	if s.Port == 0 {
+	case s.Port == 0 && s.Persist == 0:
 		return fmt.Errorf("port 0 needs a persistent service")
+	}
+	if s.Persist < 0 || s.Persist > MaxPersist {
+		return fmt.Errorf("persistence of %v is out of range: 0 to %v", s.Persist, MaxPersist)
 	}
 	if !knownScheduler(s.Scheduler) {
 		return fmt.Errorf("scheduler %q is not known", s.Scheduler)
@@ -186,9 +203,11 @@ func (rs *RealServer) validate(s *VirtualService) error {
 		return fmt.Errorf("the address is missing")
 	case rs.Weight < 0 || rs.Weight > MaxWeight:
 		return fmt.Errorf("weight %d is out of range: 0 to %d", rs.Weight, MaxWeight)
-	case rs.RIP.Is4() != s.VIP.Is4():
-		return fmt.Errorf("its address family differs from the VIP's %s", s.VIP)
-	case rs.Method == Masq && rs.Port == 0:
+	case rs.RIP.Is4() != s.Is4() && rs.Method != Tunnel:
+		return fmt.Errorf("its address family differs from the service's, which only tun allows")
+	case rs.Lower > rs.Upper:
+		return fmt.Errorf("lower threshold %d is above the upper threshold %d", rs.Lower, rs.Upper)
+	case rs.Method == Masq && rs.Port == 0 && s.Port != 0:
 		return fmt.Errorf("the port is missing")
 	case rs.Method != Masq && rs.Port != s.Port:
 		return fmt.Errorf("port %d differs from the service's port %d, and %s rewrites no ports: write %d",

@@ -1,13 +1,17 @@
 package lvs
 
+import "time"
+
 // DestinationStatus is a destination as a listing shows it.
 type DestinationStatus struct {
-	Server ServerKey
-	Method Method
-	Weight int64
-	Active int64
-	InAct  int64
-	Stats  Stats
+	Server       ServerKey
+	Method       Method
+	Weight       int64
+	Active       int64
+	InAct        int64
+	Persistent   int64 // templates
+	Upper, Lower uint32
+	Stats        Stats
 }
 
 // ServiceStatus is a virtual service as a listing shows it, its destinations
@@ -15,6 +19,10 @@ type DestinationStatus struct {
 type ServiceStatus struct {
 	Service      ServiceKey
 	Scheduler    string
+	Flags        SchedFlags
+	Persist      time.Duration
+	MaskBits     int
+	OnePacket    bool
 	Destinations []DestinationStatus
 	Stats        Stats
 }

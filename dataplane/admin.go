@@ -1,0 +1,327 @@
+package dataplane
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"pktdirector/conntrack"
+	"pktdirector/lvs"
+	"pktdirector/sched"
+)
+
+// The commands of an administrator, one change each as ipvsadm makes them.
+// Each is live or refused as a whole. Destinations that stay keep their counters,
+// connections and place in the list; a server that was removed and comes back
+// does so with its old connections, at the head of the list.
+
+// AddService adds a virtual service without servers (ipvsadm -A).
+func (d *Director) AddService(s lvs.VirtualService) error {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	return d.addService(s)
+}
+
+func (d *Director) addService(s lvs.VirtualService) error {
+	s.Servers = nil
+	if err := d.refuse(lvs.Ruleset{Services: []lvs.VirtualService{s}}); err != nil {
+		return err
+	}
+	old := d.rules.Load().services
+	if old[s.ServiceKey] != nil {
+		return lvs.ErrServiceExists
+	}
+	svc := &service{key: s.ServiceKey, config: s, removed: d.retired[s.ServiceKey]}
+	var err error
+	if svc.scheduler, err = d.newScheduler(&s, nil); err != nil {
+		return err
+	}
+	delete(d.retired, s.ServiceKey)
+	next := maps.Clone(old)
+	if next == nil {
+		next = map[lvs.ServiceKey]*service{}
+	}
+	next[s.ServiceKey] = svc
+	d.setServices(next)
+	return nil
+}
+
+func (d *Director) newScheduler(s *lvs.VirtualService, dests []*lvs.Destination) (sched.Scheduler, error) {
+	return sched.New(s.Scheduler, sched.Config{Flags: s.Flags, Seed: d.seed}, dests)
+}
+
+// EditService changes a service's scheduler, flags and persistence (ipvsadm
+// -E). A scheduler of the same name goes on where it is.
+func (d *Director) EditService(s lvs.VirtualService) error {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	return d.editService(s)
+}
+
+func (d *Director) editService(s lvs.VirtualService) error {
+	s.Servers = nil
+	if err := d.refuse(lvs.Ruleset{Services: []lvs.VirtualService{s}}); err != nil {
+		return err
+	}
+	svc := d.rules.Load().services[s.ServiceKey]
+	if svc == nil {
+		return lvs.ErrNoService
+	}
+	svc.mu.Lock()
+	defer svc.mu.Unlock()
+	if s.Scheduler != svc.config.Scheduler || s.Flags != svc.config.Flags {
+		scheduler, err := d.newScheduler(&s, svc.dests)
+		if err != nil {
+			return err
+		}
+		svc.scheduler = scheduler
+	}
+	svc.config = s
+	return nil
+}
+
+// DeleteService removes a service and its servers (ipvsadm -D).
+func (d *Director) DeleteService(k lvs.ServiceKey) error {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	return d.deleteService(k)
+}
+
+func (d *Director) deleteService(k lvs.ServiceKey) error {
+	next := maps.Clone(d.rules.Load().services)
+	svc := next[k]
+	if svc == nil {
+		return lvs.ErrNoService
+	}
+	delete(next, k)
+	d.setServices(next)
+	svc.mu.Lock()
+	gone := svc.dests
+	for _, dest := range gone {
+		dest.SetAvailable(false)
+	}
+	d.retired[k] = append(slices.Clone(gone), svc.removed...)
+	svc.dests, svc.scheduler = nil, nil
+	svc.mu.Unlock()
+	d.purge(gone)
+	return nil
+}
+
+// Flush removes every service (ipvsadm -C).
+func (d *Director) Flush() {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	for k := range d.rules.Load().services {
+		d.deleteService(k) // it is there
+	}
+}
+
+func (d *Director) setServices(services map[lvs.ServiceKey]*service) {
+	d.rules.Store(newRules(services))
+	d.announce.Store(true)
+}
+
+// AddServer adds a real server at the head of a service's list (ipvsadm -a).
+func (d *Director) AddServer(k lvs.ServiceKey, rs lvs.RealServer) error {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	return d.onServer(k, rs, d.addServer)
+}
+
+func (d *Director) addServer(svc *service, rs lvs.RealServer) error {
+	if find(svc.dests, rs.ServerKey) != nil {
+		return lvs.ErrServerExists
+	}
+	dest := find(svc.removed, rs.ServerKey)
+	if dest == nil {
+		old := d.dests.Load().all
+		dest = lvs.NewDestination(svc.key, rs, uint32(len(old)))
+		d.dests.Store(&destinations{append(slices.Clip(old), dest)})
+	} else {
+		svc.removed = without(svc.removed, dest)
+		dest.Readd(rs)
+	}
+	svc.change(append([]*lvs.Destination{dest}, svc.dests...))
+	return nil
+}
+
+// EditServer changes a real server's weight, method and thresholds (ipvsadm
+// -e).
+func (d *Director) EditServer(k lvs.ServiceKey, rs lvs.RealServer) error {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	return d.onServer(k, rs, editServer)
+}
+
+func editServer(svc *service, rs lvs.RealServer) error {
+	dest := find(svc.dests, rs.ServerKey)
+	if dest == nil {
+		return lvs.ErrNoServer
+	}
+	dest.Edit(rs)
+	svc.change(svc.dests)
+	return nil
+}
+
+// onServer checks a server against its service and runs an edit under the
+// service's lock.
+func (d *Director) onServer(k lvs.ServiceKey, rs lvs.RealServer, edit func(*service, lvs.RealServer) error) error {
+	svc := d.rules.Load().services[k]
+	if svc == nil {
+		return lvs.ErrNoService
+	}
+	svc.mu.Lock()
+	defer svc.mu.Unlock()
+	checked := svc.config
+	checked.Servers = []lvs.RealServer{rs}
+	if err := d.refuse(lvs.Ruleset{Services: []lvs.VirtualService{checked}}); err != nil {
+		return err
+	}
+	return edit(svc, rs)
+}
+
+// DeleteServer removes a real server (ipvsadm -d). Its connections stay, unless
+// expire_nodest_conn is set.
+func (d *Director) DeleteServer(k lvs.ServiceKey, server lvs.ServerKey) error {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	return d.deleteServer(k, server)
+}
+
+func (d *Director) deleteServer(k lvs.ServiceKey, server lvs.ServerKey) error {
+	svc := d.rules.Load().services[k]
+	if svc == nil {
+		return lvs.ErrNoService
+	}
+	svc.mu.Lock()
+	dest := find(svc.dests, server)
+	if dest == nil {
+		svc.mu.Unlock()
+		return lvs.ErrNoServer
+	}
+	dest.SetAvailable(false)
+	svc.removed = append(svc.removed, dest)
+	svc.change(without(svc.dests, dest))
+	svc.mu.Unlock()
+	d.purge([]*lvs.Destination{dest})
+	return nil
+}
+
+// purge ends the connections of removed servers when expire_nodest_conn says
+// so.
+func (d *Director) purge(gone []*lvs.Destination) {
+	if d.tunables.Load().ExpireNodestConn == 0 {
+		return
+	}
+	lost := map[uint32]bool{}
+	for _, dest := range gone {
+		lost[dest.ID] = true
+	}
+	d.table.RemoveIf(func(c *conntrack.Conn) bool { return lost[c.DestID] })
+}
+
+// SetTimeouts changes the timeouts of TCP, of TCP after a FIN, and of UDP
+// (ipvsadm --set); 0 keeps one as it is.
+func (d *Director) SetTimeouts(tcp, tcpFin, udp time.Duration) { d.table.SetTimeouts(tcp, tcpFin, udp) }
+
+// SetMarks replaces the rules that give packets firewall marks.
+func (d *Director) SetMarks(rules []lvs.MarkRule) {
+	copied := slices.Clone(rules)
+	d.marks.Store(&copied)
+}
+
+// SetLocal names addresses, besides the VIPs, that the director answers for as
+// a host without listeners does.
+func (d *Director) SetLocal(prefixes []netip.Prefix) {
+	copied := slices.Clone(prefixes)
+	d.local.Store(&copied)
+}
+
+// refuse reports what is wrong with a ruleset, or with the engine for it.
+func (d *Director) refuse(r lvs.Ruleset) error {
+	if err := r.Validate(sched.Known); err != nil {
+		return err
+	}
+	for i := range r.Services {
+		for j, rs := range r.Services[i].Servers {
+			if d.forwarders[rs.Method] == nil {
+				return fmt.Errorf("services[%d].servers[%d]: the engine was given no forwarder for method %s", i, j, rs.Method.Short())
+			}
+		}
+	}
+	return nil
+}
+
+// Apply makes the ruleset live: all of it, or, with an error, none. What
+// remains is edited in place.
+func (d *Director) Apply(r lvs.Ruleset) error {
+	if err := d.refuse(r); err != nil {
+		return err
+	}
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	wanted := map[lvs.ServiceKey]bool{}
+	for i := range r.Services {
+		wanted[r.Services[i].ServiceKey] = true
+		if err := d.applyService(&r.Services[i]); err != nil {
+			return fmt.Errorf("services[%d]: %w", i, err) // cannot happen: all was checked
+		}
+	}
+	for k := range d.rules.Load().services {
+		if !wanted[k] {
+			if err := d.deleteService(k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Director) applyService(want *lvs.VirtualService) error {
+	svc := d.rules.Load().services[want.ServiceKey]
+	var err error
+	if svc == nil {
+		err = d.addService(*want)
+		svc = d.rules.Load().services[want.ServiceKey]
+	} else {
+		err = d.editService(*want)
+	}
+	if err != nil {
+		return err
+	}
+	keep := map[lvs.ServerKey]bool{}
+	for _, rs := range want.Servers {
+		keep[rs.ServerKey] = true
+	}
+	for _, dest := range slices.Clone(svc.dests) {
+		if !keep[dest.Server] {
+			if err := d.deleteServer(want.ServiceKey, dest.Server); err != nil {
+				return err
+			}
+		}
+	}
+	for _, rs := range want.Servers {
+		edit := d.addServer
+		if dest := find(svc.dests, rs.ServerKey); dest != nil {
+			if same(dest, rs) {
+				continue
+			}
+			edit = editServer
+		}
+		svc.mu.Lock()
+		err := edit(svc, rs)
+		svc.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// same reports whether an edit would change nothing.
+func same(dest *lvs.Destination, rs lvs.RealServer) bool {
+	upper, lower := dest.Thresholds()
+	return dest.Weight() == int64(rs.Weight) && dest.Method() == rs.Method && upper == rs.Upper && lower == rs.Lower
+}

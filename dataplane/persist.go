@@ -1,0 +1,91 @@
+package dataplane
+
+import (
+	"net/netip"
+
+	"pktdirector/conntrack"
+	"pktdirector/lvs"
+	"pktdirector/packet"
+)
+
+// ftpPort is the port whose services keep a client's connections to all ports
+// of the VIP together.
+const ftpPort = 21
+
+// templateFlow returns the key of the template that a client's packet looks
+// for: protocol, the client's address under the service's mask, VIP and port. A
+// service for every port, and FTP, has one template for all ports; one with a
+// firewall mark has the mark in place of the VIP and no protocol.
+func templateFlow(svc *lvs.VirtualService, f *packet.Flow) packet.Flow {
+	t := packet.Flow{Proto: f.Proto, Src: masked(f.Src, svc.MaskBits), Dst: f.Dst}
+	switch {
+	case svc.Mark != 0:
+		t.Proto, t.Dst = 0, markAddr(svc.Mark, svc.V6)
+	case f.DstPort == svc.Port && svc.Port != ftpPort:
+		t.DstPort = f.DstPort
+	}
+	return t
+}
+
+// masked keeps the first bits of an address; 0 keeps all.
+func masked(a packet.Addr, bits int) packet.Addr {
+	if bits == 0 {
+		return a
+	}
+	p, err := a.Netip().Prefix(bits)
+	if err != nil {
+		return a // more bits than the family has
+	}
+	return packet.AddrFrom(p.Addr())
+}
+
+// markAddr writes a firewall mark as an address, as ipvsadm shows it.
+func markAddr(mark uint32, v6 bool) packet.Addr {
+	b := [16]byte{12: byte(mark >> 24), 13: byte(mark >> 16), 14: byte(mark >> 8), 15: byte(mark)}
+	if v6 {
+		return packet.AddrFrom16(b[:])
+	}
+	return packet.AddrFrom(netip.AddrFrom4([4]byte(b[12:])))
+}
+
+// persistent finds or makes the template for a new connection of a persistent
+// service, and returns the destination and what the connection holds the template
+// by. svc.mu is held. A known client bypasses scheduler and thresholds.
+func (w *Worker) persistent(svc *service, p *packet.Packet, d *Decision) (*lvs.Destination, conntrack.TemplateRef) {
+	key := templateFlow(&svc.config, &p.Flow)
+	slot := w.d.templates.Lock(key.Proto, key.Src, 0)
+	defer slot.Unlock()
+	t := slot.Request(&key)
+	if t != nil && !w.valid(t) {
+		slot.Rename(t)
+		t = nil
+	}
+	if t == nil {
+		dest := svc.schedule(&p.Flow, w.now, d.explain())
+		if dest == nil {
+			return nil, conntrack.TemplateRef{}
+		}
+		c := conntrack.Conn{
+			Proto: key.Proto, Client: key.Src, Virtual: key.Dst, VirtualPort: key.DstPort, Dest: dest.Server.RIP,
+			Method: dest.Method(), DestID: dest.ID, Flags: conntrack.Template,
+		}
+		if key.DstPort != 0 {
+			c.DestPort = dest.Server.Port
+		}
+		var err error
+		if t, err = slot.Insert(c); err != nil {
+			return nil, conntrack.TemplateRef{} // templates have no reply key to collide
+		}
+		dest.Persistent.Add(1)
+	} else if d != nil {
+		d.Template = true
+	}
+	slot.Renew(t, w.now+svc.config.Persist)
+	return w.d.dests.Load().all[t.DestID], slot.Hold(t)
+}
+
+// valid reports whether a template may be used for a new connection.
+func (w *Worker) valid(t *conntrack.Conn) bool {
+	dest := w.d.dests.Load().all[t.DestID]
+	return dest.Available() && (dest.Weight() != 0 || w.d.tunables.Load().ExpireQuiescentTemplate == 0)
+}
