@@ -9,7 +9,7 @@ import (
 // State is a connection's state as ipvsadm -Lc names it.
 type State uint8
 
-// TCP's states, and the one of UDP.
+// TCP's states, those of UDP and of templates, and SCTP's.
 const (
 	None State = iota
 	Established
@@ -24,6 +24,20 @@ const (
 	SynAck
 	UDP
 	Assured // of a template: one of its connections was established
+	SCTPNone
+	SCTPInit1
+	SCTPInit
+	SCTPCookieSent
+	SCTPCookieReplied
+	SCTPCookieWait
+	SCTPCookie
+	SCTPCookieEchoed
+	SCTPEstablished
+	SCTPShutdownSent
+	SCTPShutdownReceived
+	SCTPShutdownAckSent
+	SCTPRejected
+	SCTPClosed
 	numStates
 )
 
@@ -34,6 +48,8 @@ func (s State) String() string {
 	names := [numStates]string{
 		"NONE", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT", "TIME_WAIT",
 		"CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "SYNACK", "UDP", "ASSURED",
+		"NONE", "INIT1", "INIT", "C-SENT", "C-REPLIED", "C-WAIT", "COOKIE", "C-ECHOED", "ESTABLISHED",
+		"S-SENT", "S-RECEIVED", "S-ACK-SENT", "REJECTED", "CLOSED",
 	}
 	if s >= numStates {
 		return "?"
@@ -44,7 +60,7 @@ func (s State) String() string {
 // counts reports whether a connection in this state is an ActiveConn. A
 // half-open connection is active; UDP never is.
 func (s State) counts() bool {
-	return s == Established || s == SynSent || s == SynRecv || s == SynAck
+	return s == Established || s == SynSent || s == SynRecv || s == SynAck || s == SCTPEstablished
 }
 
 // Timeouts gives, per state, how long an entry lives after its last packet.
@@ -53,7 +69,7 @@ type Timeouts [numStates]time.Duration
 // DefaultTimeouts are the kernel's. ipvsadm --set changes three of them:
 // ESTABLISHED, FIN_WAIT and UDP.
 func DefaultTimeouts() Timeouts {
-	return Timeouts{
+	t := Timeouts{
 		None:        2 * time.Second,
 		Established: 900 * time.Second,
 		SynSent:     120 * time.Second,
@@ -67,6 +83,10 @@ func DefaultTimeouts() Timeouts {
 		SynAck:      120 * time.Second,
 		UDP:         300 * time.Second,
 	}
+	for s := SCTPNone; s <= SCTPClosed; s++ {
+		t[s] = sctpTimeout(s)
+	}
+	return t
 }
 
 // tcpEvent is what a TCP segment means to the state table, in the order of

@@ -13,13 +13,14 @@ import (
 // Table holds every connection, sharded by client endpoint so that both
 // directions meet under one lock.
 type Table struct {
-	shards                            []shard
-	shardBits                         int
-	seed                              [2]uint64
-	tick                              atomic.Uint64 // the tick Advance has reached
-	ended                             func(*Conn)
-	timeouts                          atomic.Pointer[Timeouts]
-	tcpInput, tcpOutput, tcpInputOnly *tcpTable
+	shards                               []shard
+	shardBits                            int
+	seed                                 [2]uint64
+	tick                                 atomic.Uint64 // the tick Advance has reached
+	ended                                func(*Conn)
+	timeouts                             atomic.Pointer[Timeouts]
+	tcpInput, tcpOutput, tcpInputOnly    *tcpTable
+	sctpInput, sctpOutput, sctpInputOnly *sctpTable
 }
 
 // DefaultShards keeps one shard of a table of ten million connections small
@@ -41,6 +42,7 @@ func New(shards int, seed uint64, ended func(*Conn)) *Table {
 		ended:     ended,
 	}
 	t.tcpInput, t.tcpOutput, t.tcpInputOnly = tcpTables()
+	t.sctpInput, t.sctpOutput, t.sctpInputOnly = sctpTables()
 	timeouts := DefaultTimeouts()
 	t.timeouts.Store(&timeouts)
 	for i := range t.shards {
@@ -214,10 +216,13 @@ func (l Slot) arm(c *Conn) {
 // Step moves c on for one packet at engine time now: the next state, its
 // timeout from now, and whether it now counts as active. It reports whether
 // that count changed.
-func (l Slot) Step(c *Conn, dir Direction, tcpFlags uint8, now time.Duration) (moved bool) {
+// what is the segment's TCP flags, or the type of the packet's first SCTP chunk.
+func (l Slot) Step(c *Conn, dir Direction, what uint8, now time.Duration) (moved bool) {
 	switch c.Proto {
 	case packet.TCP:
-		c.State = l.t.nextTCP(c, dir, tcpFlags)
+		c.State = l.t.nextTCP(c, dir, what)
+	case packet.SCTP:
+		c.State = l.t.nextSCTP(c, dir, what)
 	default:
 		c.State = UDP
 	}

@@ -273,10 +273,13 @@ func (w *Worker) reply(p *packet.Packet) Verdict {
 }
 
 // mayStart reports whether a packet without a connection may start one: any
-// UDP packet, and a TCP segment with SYN but without RST; with sloppy_tcp any
+// UDP packet, an SCTP packet with INIT, and a TCP segment with SYN but without RST; with sloppy_tcp any
 // segment but RST.
 func (w *Worker) mayStart(p *packet.Packet) bool {
-	if p.Flow.Proto != packet.TCP {
+	switch p.Flow.Proto {
+	case packet.SCTP:
+		return p.Chunk == sctpInit
+	case packet.UDP:
 		return true
 	}
 	if w.d.tunables.Load().SloppyTCP != 0 {
@@ -284,6 +287,9 @@ func (w *Worker) mayStart(p *packet.Packet) bool {
 	}
 	return p.TCPFlags&(packet.SYN|packet.RST) == packet.SYN
 }
+
+// sctpInit is the type of the chunk that starts an association (RFC 9260).
+const sctpInit = 1
 
 // reopens reports whether p is a SYN on a connection whose entry makes way for
 // a new one, by conn_reuse_mode and expire_nodest_conn. Connections made through
@@ -316,7 +322,11 @@ func (w *Worker) touch(slot conntrack.Slot, c *conntrack.Conn, dir conntrack.Dir
 		return DestinationGone
 	}
 	was := c.State
-	if slot.Step(c, dir, p.TCPFlags, w.now) {
+	what := p.TCPFlags
+	if p.Flow.Proto == packet.SCTP {
+		what = p.Chunk
+	}
+	if slot.Step(c, dir, what, w.now) {
 		dest.Move(c.Active())
 	}
 	if c.State != was && !c.Control.IsZero() && assures(c, dir) {

@@ -83,6 +83,7 @@ type Packet struct {
 	L3, L4   int
 	Flow     Flow
 	TCPFlags uint8
+	Chunk    uint8 // type of the first SCTP chunk; 255: none
 	TTL      uint8
 	Frag     Fragment
 	DF       bool // IPv4 don't-fragment; always true for IPv6

@@ -41,6 +41,7 @@ const (
 	IPv6HeaderLen = 40 // RFC 8200 section 3
 	TCPHeaderLen  = 20 // RFC 9293 section 3.1, without options
 	UDPHeaderLen  = 8  // RFC 768
+	SCTPHeaderLen = 12 // RFC 9260 section 3.1, without chunks
 
 	tcpChecksum = 16
 	udpChecksum = 6
@@ -50,13 +51,16 @@ const (
 	ipv4OffsetMask    = 0x1fff
 )
 
+// noChunk is Packet.Chunk of what is no SCTP packet with a chunk.
+const noChunk = 255
+
 // Parse reads the packet's IP and transport headers into L3, L4, Flow and
 // their companions, and cuts link-layer padding off. It allocates nothing,
 // never panics, and leaves p.Bytes unchanged but for the padding.
 func Parse(p *Packet) ParseError {
 	p.L3, p.L4 = p.Start, p.Start
 	p.Flow = Flow{}
-	p.TCPFlags, p.Frag = 0, Whole
+	p.TCPFlags, p.Chunk, p.Frag = 0, noChunk, Whole
 	if p.Len() < 1 {
 		return ErrShort
 	}
@@ -191,6 +195,9 @@ func parseTransport(p *Packet) ParseError {
 		if p.Flow.Proto == TCP && len(b) >= 14 {
 			p.TCPFlags = b[13]
 		}
+		if p.Flow.Proto == SCTP && len(b) > SCTPHeaderLen {
+			p.Chunk = b[SCTPHeaderLen]
+		}
 	}
 	return checkOffload(p)
 }
@@ -218,7 +225,7 @@ func checkOffload(p *Packet) ParseError {
 	return ParseOK
 }
 
-// ShortTransport reports whether the TCP or UDP header is cut short.
+// ShortTransport reports whether the TCP, UDP or SCTP header is cut short.
 func (p *Packet) ShortTransport() bool {
 	n := p.End - p.L4
 	switch p.Flow.Proto {
@@ -226,6 +233,8 @@ func (p *Packet) ShortTransport() bool {
 		return n < TCPHeaderLen
 	case UDP:
 		return n < UDPHeaderLen
+	case SCTP:
+		return n < SCTPHeaderLen
 	}
 	return false
 }

@@ -2,6 +2,7 @@ package nat
 
 import (
 	"encoding/binary"
+	"hash/crc32"
 
 	"pktdirector/conntrack"
 	"pktdirector/packet"
@@ -74,6 +75,8 @@ func rewrite(p *packet.Packet, s side, addr packet.Addr, port uint16) {
 func updateChecksum(p *packet.Packet, addrs, all packet.Delta) {
 	field := p.ChecksumField()
 	switch {
+	case p.Flow.Proto == packet.SCTP:
+		sumSCTP(p)
 	case field == nil:
 	case p.CsumPartial:
 		addrs.ApplyPartial(field)
@@ -88,4 +91,16 @@ func updateChecksum(p *packet.Packet, addrs, all packet.Delta) {
 	default:
 		all.Apply(field)
 	}
+}
+
+// sumSCTP computes the CRC32c of an SCTP packet anew, as the kernel does: a
+// wrong one comes out right. It covers no addresses, so an unfinished one stays
+// as it is (RFC 9260 section 6.8).
+func sumSCTP(p *packet.Packet) {
+	b := p.Buf[p.L4:p.End]
+	if p.CsumPartial || len(b) < packet.SCTPHeaderLen {
+		return
+	}
+	clear(b[8:12])
+	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
