@@ -27,13 +27,13 @@ func (s *localityWithReplication) Update(dests []*lvs.Destination) { s.dests = d
 
 // least returns the least loaded member that may be used.
 func (r *replicas) least() *lvs.Destination {
-	var usable []*lvs.Destination
+	var best *lvs.Destination
 	for _, d := range r.members {
-		if d.Available() {
-			usable = append(usable, d)
+		if d.Available() && d.Eligible() && (best == nil || wlcCost(d).less(wlcCost(best))) {
+			best = d
 		}
 	}
-	return cheapest(usable, wlcCost)
+	return best
 }
 
 // most returns the most loaded member with a weight.

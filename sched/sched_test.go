@@ -190,13 +190,30 @@ func Example() {
 	// server 1
 }
 
-func BenchmarkWLC1000(b *testing.B) {
-	p := newPool(b, "wlc", make([]int, 1000)...)
-	for i, d := range p.dests {
-		d.SetWeight(i%7 + 1)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		p.s.Schedule(sched.Request{})
+// BenchmarkSchedule reports the cost of one pick. New connections stay, so the
+// least-connection family compares real counts.
+func BenchmarkSchedule(b *testing.B) {
+	for _, name := range sched.Names() {
+		for _, n := range []int{3, 100, 1000} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				var dests []*lvs.Destination
+				for i := range n {
+					rs := lvs.RealServer{ServerKey: lvs.ServerKey{RIP: packet.AddrFrom4([]byte{10, 2, byte(i >> 8), byte(i)}), Port: 80}, Weight: i%7 + 1}
+					dests = append(dests, lvs.NewDestination(lvs.ServiceKey{}, rs, uint32(i)))
+				}
+				s, err := sched.New(name, sched.Config{Flags: lvs.FlagPort}, dests)
+				if err != nil {
+					b.Fatal(err)
+				}
+				r := sched.Request{Flow: packet.Flow{Src: packet.MustParseAddr("198.51.100.1"), Dst: packet.MustParseAddr("192.0.2.10")}}
+				b.ReportAllocs()
+				for b.Loop() {
+					r.Flow.SrcPort++
+					if d := s.Schedule(r); d != nil {
+						d.Bind(true)
+					}
+				}
+			})
+		}
 	}
 }
