@@ -18,6 +18,10 @@ const (
 		"  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n"
 	statsHeading = "Prot LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes\n" +
 		"  -> RemoteAddress:Port\n"
+	thresholdHeading = "Prot LocalAddress:Port            Uthreshold Lthreshold ActiveConn InActConn \n" +
+		"  -> RemoteAddress:Port\n"
+	persistentHeading = "Prot LocalAddress:Port            Weight    PersistConn ActiveConn InActConn \n" +
+		"  -> RemoteAddress:Port\n"
 	connHeading = "IPVS connection entries\n" +
 		"pro expire state       source             virtual            destination\n"
 )
@@ -27,33 +31,16 @@ const (
 const DefaultTableSize = 4096
 
 // WriteList writes s as "ipvsadm -Ln" prints it, byte for byte.
-func WriteList(w io.Writer, s *Status) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, ipvsadmVersion+listHeading, s.TableSize)
-	for _, svc := range sortServices(s.Services) {
-		fmt.Fprintf(&b, "%-4s %s %s\n", svc.Protocol, endpoint(svc.VIP, svc.Port), svc.Scheduler)
-		for _, d := range svc.Destinations {
-			fmt.Fprintf(&b, "  -> %-28s %-7s %-6d %-10d %-10d\n",
-				endpoint(d.Address, d.Port), d.Method, d.Weight, d.Active, d.InAct)
-		}
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
+func WriteList(w io.Writer, s *Status) error { return writeServices(w, s, plainList()) }
 
 // WriteStats writes s as "ipvsadm -Ln --stats" prints it.
-func WriteStats(w io.Writer, s *Status) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, ipvsadmVersion+statsHeading, s.TableSize)
-	for _, svc := range sortServices(s.Services) {
-		fmt.Fprintf(&b, "%-33s%s\n", fmt.Sprintf("%-4s %s", svc.Protocol, endpoint(svc.VIP, svc.Port)), statColumns(svc.Stats))
-		for _, d := range svc.Destinations {
-			fmt.Fprintf(&b, "  -> %-28s%s\n", endpoint(d.Address, d.Port), statColumns(d.Stats))
-		}
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
+func WriteStats(w io.Writer, s *Status) error { return writeServices(w, s, statsList()) }
+
+// WriteThresholds writes s as "ipvsadm -Ln --thresholds" prints it.
+func WriteThresholds(w io.Writer, s *Status) error { return writeServices(w, s, thresholdList()) }
+
+// WritePersistent writes s as "ipvsadm -Ln --persistent-conn" prints it.
+func WritePersistent(w io.Writer, s *Status) error { return writeServices(w, s, persistentList()) }
 
 func statColumns(s lvs.Stats) string {
 	return large(s.Conns) + large(s.InPkts) + large(s.OutPkts) + large(s.InBytes) + large(s.OutBytes)

@@ -27,10 +27,16 @@ type Status struct {
 
 // Service is a virtual service with its destinations, newest first.
 type Service struct {
-	Protocol     string        `json:"protocol"` // TCP or UDP
+	Protocol     string        `json:"protocol"` // TCP, UDP or SCTP; FWM for a firewall mark
 	VIP          string        `json:"vip"`
 	Port         uint16        `json:"port"`
+	Mark         uint32        `json:"mark,omitempty"` // firewall mark
+	IPv6         bool          `json:"ipv6,omitempty"` // of a firewall mark
 	Scheduler    string        `json:"scheduler"`
+	Flags        string        `json:"flags,omitempty"`        // of the scheduler, as ipvsadm -b takes them
+	Persist      int64         `json:"persist,omitempty"`      // persistence timeout in seconds
+	MaskBits     int           `json:"persist_mask,omitempty"` // client addresses count as one by these bits; 0: all
+	OnePacket    bool          `json:"one_packet,omitempty"`
 	Stats        lvs.Stats     `json:"stats"`
 	Destinations []Destination `json:"destinations"`
 }
@@ -44,6 +50,10 @@ type Destination struct {
 	Active  int64     `json:"active"`   // ActiveConn
 	InAct   int64     `json:"inactive"` // InActConn
 	Stats   lvs.Stats `json:"stats"`
+
+	Persistent int64  `json:"persistent,omitempty"`      // clients bound by templates
+	Upper      uint32 `json:"upper_threshold,omitempty"` // connections; 0: none
+	Lower      uint32 `json:"lower_threshold,omitempty"`
 }
 
 // LinkState is a link with what it counted since the start. The counters'
@@ -84,12 +94,18 @@ func ServicesOf(from []lvs.ServiceStatus) []Service {
 	for _, s := range from {
 		c := Service{
 			Protocol: s.Service.Proto.String(), VIP: s.Service.VIP.String(), Port: s.Service.Port,
-			Scheduler: s.Scheduler, Stats: s.Stats, Destinations: make([]Destination, 0, len(s.Destinations)),
+			Mark: s.Service.Mark, IPv6: s.Service.V6,
+			Scheduler: s.Scheduler, Flags: flagNames(s.Scheduler, s.Flags), Persist: int64(s.Persist / time.Second), MaskBits: s.MaskBits,
+			OnePacket: s.OnePacket, Stats: s.Stats, Destinations: make([]Destination, 0, len(s.Destinations)),
+		}
+		if s.Service.Mark != 0 {
+			c.Protocol, c.VIP = markProtocol, ""
 		}
 		for _, d := range s.Destinations {
 			c.Destinations = append(c.Destinations, Destination{
 				Address: d.Server.RIP.String(), Port: d.Server.Port, Method: d.Method.String(),
 				Weight: d.Weight, Active: d.Active, InAct: d.InAct, Stats: d.Stats,
+				Persistent: d.Persistent, Upper: d.Upper, Lower: d.Lower,
 			})
 		}
 		to = append(to, c)
@@ -97,8 +113,12 @@ func ServicesOf(from []lvs.ServiceStatus) []Service {
 	return to
 }
 
+// markProtocol stands in place of a protocol where a firewall mark is the
+// service.
+const markProtocol = "FWM"
+
 // sortServices puts services and their destinations in the order of
-// "ipvsadm -Ln": by IP version, protocol, address and port; destinations by
+// "ipvsadm -Ln": by firewall mark (as an int), IP version, protocol, address and port; destinations by
 // address and port (libipvs, ipvs_cmp_services and ipvs_cmp_dests). The
 // comparison is of whole numbers here; libipvs takes the difference in an int,
 // which puts addresses more than 2^31 apart the other way round.
@@ -106,7 +126,7 @@ func sortServices(in []Service) []Service {
 	out := slices.Clone(in)
 	slices.SortStableFunc(out, func(a, b Service) int {
 		x, y := parseAddr(a.VIP), parseAddr(b.VIP)
-		return cmp.Or(boolCmp(x.Is4(), y.Is4()), cmp.Compare(protoNumber(a.Protocol), protoNumber(b.Protocol)),
+		return cmp.Or(cmp.Compare(int32(a.Mark), int32(b.Mark)), boolCmp(!a.IPv6, !b.IPv6), boolCmp(x.Is4(), y.Is4()), cmp.Compare(protoNumber(a.Protocol), protoNumber(b.Protocol)),
 			addrCmp(x, y), cmp.Compare(a.Port, b.Port))
 	})
 	for i := range out {

@@ -27,6 +27,6 @@ space.`,
 func subcommands() []*cobra.Command {
 	return []*cobra.Command{
 		newRunCommand(), newListCommand(), newInitCommand(), newCheckCommand(), newCheckARPCommand(), newCleanupCommand(),
-		newLabCommand(),
+		newLabCommand(), newScenarioCommand(),
 	}
 }

@@ -1,0 +1,304 @@
+package sim
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"pktdirector/control"
+	"pktdirector/dataplane"
+	"pktdirector/packet"
+)
+
+// Options of a play.
+type Options struct {
+	Workers int    // that take turns with the events; 0: one
+	Explain bool   // keep the scheduling decisions
+	Seed    uint64 // of the engine
+}
+
+// Player plays a scenario's events one by one.
+type Player struct {
+	director  *dataplane.Director
+	workers   []*dataplane.Worker
+	commander *control.Commander
+	now       time.Duration
+	turn      int
+	learnt    time.Duration // when the neighbours were last introduced
+
+	// Decisions of the last event.
+	Decisions []dataplane.Decision
+}
+
+// tickEvery is the longest step of virtual time.
+const tickEvery = 50 * time.Millisecond
+
+// packetGap is the time between packets that have none of their own.
+const packetGap = time.Millisecond
+
+// NewPlayer returns a player at the scenario's beginning.
+func NewPlayer(s *Scenario, o Options) (*Player, error) {
+	d, err := newDirector(s, o.Seed, o.Explain)
+	if err != nil {
+		return nil, err
+	}
+	p := &Player{director: d}
+	p.commander = &control.Commander{Director: d, Connections: p.connections}
+	for range max(1, o.Workers) {
+		p.workers = append(p.workers, d.NewWorker())
+	}
+	introduce(d)
+	p.advance(0)
+	return p, nil
+}
+
+// Now returns the virtual time since the scenario's beginning.
+func (p *Player) Now() time.Duration { return p.now }
+
+// Play plays one event and returns what it led to.
+func (p *Player) Play(e *Event) (Result, error) {
+	p.Decisions = nil
+	var r Result
+	switch e.Op {
+	case "note":
+		return r, nil
+	case "sleep":
+		p.advance(p.timeOf(e, time.Duration(math.Round(e.Seconds*float64(time.Second)))))
+	case "sysctl":
+		p.advance(p.timeOf(e, 0))
+		if err := setTunable(p.director, e.Name, e.Value); err != nil {
+			return r, err
+		}
+	case "ipvsadm":
+		p.advance(p.timeOf(e, 0))
+		a := p.commander.Do(strings.Fields(e.Args), e.Stdin)
+		r.RC, r.Stdout, r.Stderr = &a.Code, a.Stdout, a.Stderr
+	case "pkt":
+		p.advance(p.timeOf(e, packetGap))
+		in, err := buildPacket(e, e.Src, e.Dst)
+		if err != nil {
+			return r, err
+		}
+		left, err := p.send(in, e.From)
+		if err != nil {
+			return r, err
+		}
+		r.Out = make([]Out, 0, len(left))
+		for i := range left {
+			r.Out = append(r.Out, left[i].out())
+		}
+	case "bulk":
+		return p.bulk(e)
+	case "frame":
+		return p.frame(e)
+	default:
+		return r, fmt.Errorf("op %q is not known", e.Op)
+	}
+	r.Table, r.Conns = p.table(), p.entries()
+	return r, nil
+}
+
+// timeOf returns when an event happens: at its time, or some time after the
+// last one.
+func (p *Player) timeOf(e *Event, after time.Duration) time.Duration {
+	if e.T == nil {
+		return p.now + after
+	}
+	return max(p.now, time.Duration(math.Round(*e.T*float64(time.Second))))
+}
+
+// advance lets time pass.
+func (p *Player) advance(to time.Duration) {
+	for {
+		p.now = min(p.now+tickEvery, to)
+		if p.now-p.learnt >= neighbourTrust {
+			introduce(p.director)
+			p.learnt = p.now
+		}
+		p.workers[0].Tick(p.now) // only announcements and questions about neighbours
+		if p.now >= to {
+			return
+		}
+	}
+}
+
+// bulk plays many packets, spread over the time since the last event.
+func (p *Player) bulk(e *Event) (Result, error) {
+	n := time.Duration(len(e.Results))
+	began, end := p.now, p.timeOf(e, n*packetGap)
+	r := Result{Results: make([]Bulk, 0, n)}
+	for i, one := range e.Results {
+		p.advance(began + (end-began)*time.Duration(i+1)/n)
+		in, err := buildPacket(e, one.Src, one.Dst)
+		if err != nil {
+			return r, fmt.Errorf("results[%d]: %w", i, err)
+		}
+		left, err := p.send(in, "client")
+		if err != nil {
+			return r, err
+		}
+		outs := make([]Out, 0, len(left))
+		for j := range left {
+			outs = append(outs, left[j].out())
+		}
+		r.Results = append(r.Results, Bulk{one.Src, one.Dst, outcome(outs)})
+	}
+	r.Table, r.Conns = p.table(), p.entries()
+	return r, nil
+}
+
+// frame plays one Ethernet frame.
+func (p *Player) frame(e *Event) (Result, error) {
+	const header = 14
+	var r Result
+	p.advance(p.timeOf(e, packetGap))
+	raw, err := hex.DecodeString(e.In)
+	if err != nil || len(raw) < header {
+		return r, fmt.Errorf("in: %d bytes of hex are no Ethernet frame: %v", len(raw), err)
+	}
+	kind := packet.EtherType(uint16(raw[12])<<8 | uint16(raw[13]))
+	in := newPacket(raw[header:], kind == packet.EtherIPv4)
+	in.EtherType = kind
+	copy(in.DstMAC[:], raw)
+	copy(in.SrcMAC[:], raw[6:])
+	left, err := p.send(in, e.From)
+	if err != nil {
+		return r, err
+	}
+	r.Out = make([]Out, 0, len(left))
+	for i := range left {
+		s := &left[i]
+		side := [2]string{"client", "rs"}[s.link]
+		from := directorMAC(s.link)
+		frame := slices.Concat(s.mac[:], from[:], []byte{byte(s.kind >> 8), byte(s.kind)}, s.raw)
+		r.Out = append(r.Out, Out{To: side, Frame: hex.EncodeToString(frame)})
+	}
+	r.Table, r.Conns = p.table(), p.entries()
+	return r, nil
+}
+
+// send takes one packet through the director and returns what left.
+func (p *Player) send(in *packet.Packet, from string) ([]seen, error) {
+	switch from {
+	case "client":
+		in.Link, in.SrcMAC = clientLink, routerMAC()
+	case "rs":
+		in.Link = serverLink
+	default:
+		return nil, fmt.Errorf("from: %q is no side: write client or rs", from)
+	}
+	if in.DstMAC.IsZero() {
+		in.DstMAC = directorMAC(in.Link)
+	}
+	switch {
+	case in.DstMAC == directorMAC(in.Link):
+	case in.DstMAC == packet.Broadcast:
+		in.Class = packet.Broadcasted
+	case in.DstMAC.IsMulticast():
+		in.Class = packet.Multicasted
+	default:
+		in.Class = packet.OtherHost
+	}
+	w := p.workers[p.turn%len(p.workers)]
+	p.turn++
+	out := w.Process([]*packet.Packet{in}, p.now)
+	p.Decisions = append(p.Decisions, w.Decisions...)
+	var left []seen
+	for _, q := range out {
+		s := seen{link: q.Link, mac: q.DstMAC, kind: q.EtherType, raw: slices.Clone(q.Bytes())}
+		if !s.neighbourDiscovery() {
+			left = append(left, s)
+		}
+	}
+	if len(left) == 0 && dataplane.Verdict(in.Verdict) == dataplane.NotOurs {
+		left = routed(in)
+	}
+	return left, nil
+}
+
+// routed is what the director's host does with a packet that is not the
+// director's: it forwards it as a router.
+func routed(p *packet.Packet) []seen {
+	dst := p.Flow.Dst.Netip()
+	if p.Class != packet.ToUs || !dst.IsValid() || p.TTL <= 1 {
+		return nil
+	}
+	s := seen{link: clientLink, mac: routerMAC(), kind: p.EtherType}
+	for link, prefixes := range directorAddrs() {
+		for _, own := range prefixes {
+			switch {
+			case own.Addr() == dst:
+				return nil
+			case own.Contains(dst) && link == serverLink:
+				last := dst.AsSlice()
+				s.link, s.mac = link, serverMAC(int(last[len(last)-1]))
+			}
+		}
+	}
+	if slices.ContainsFunc(vips(), func(v netip.Prefix) bool { return v.Contains(dst) }) {
+		return nil
+	}
+	p.DecrementTTL()
+	s.raw = slices.Clone(p.Bytes())
+	return []seen{s}
+}
+
+// table lists the services as they are.
+func (p *Player) table() []Row {
+	rows := []Row{}
+	for _, s := range p.director.Status() {
+		row := Row{Service: s.Service.String(), Servers: []ServerRow{}}
+		if s.Service.Mark != 0 {
+			row.Service = fmt.Sprintf("FWM %d", s.Service.Mark)
+		}
+		for _, d := range s.Destinations {
+			row.Servers = append(row.Servers, ServerRow{d.Server.String(), d.Weight, d.Active, d.InAct})
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// entries lists the connections as they are.
+func (p *Player) entries() []Entry {
+	list := []Entry{}
+	p.director.Conns(func(c dataplane.ConnStatus) bool {
+		left := max(c.Expires-p.now, 0)
+		list = append(list, Entry{
+			Proto:  control.ProtocolName(c.Proto),
+			Client: packet.Endpoint(c.Client, c.ClientPort), Virtual: packet.Endpoint(c.Virtual, c.VirtualPort),
+			Dest: packet.Endpoint(c.Dest, c.DestPort), State: c.State.String(),
+			Expires: int64(left / time.Second), left: left.Seconds(),
+		})
+		return true
+	})
+	slices.SortFunc(list, func(a, b Entry) int { return strings.Compare(a.key(), b.key()) })
+	return list
+}
+
+// key names an entry without what changes in its life.
+func (e *Entry) key() string { return e.Proto + " " + e.Client + " " + e.Virtual + " " + e.Dest }
+
+// connections lists the entries as -Lc wants them.
+func (p *Player) connections() []control.Connection {
+	var list []control.Connection
+	p.director.Conns(func(c dataplane.ConnStatus) bool {
+		list = append(list, control.Connection{
+			Protocol: control.ProtocolName(c.Proto), State: c.State.String(),
+			Client: c.Client.String(), ClientPort: c.ClientPort, VIP: c.Virtual.String(), Port: c.VirtualPort,
+			Destination: c.Dest.String(), DestinationPort: c.DestPort,
+			Expires: int64(max(c.Expires-p.now, 0) / time.Second),
+		})
+		return true
+	})
+	return list
+}
+
+// setTunable changes a setting of net.ipv4.vs.
+func setTunable(d *dataplane.Director, name string, value Setting) error {
+	return d.SetTunable(strings.TrimPrefix(name, "net.ipv4.vs."), string(value))
+}

@@ -1,0 +1,86 @@
+package sim
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// sameText compares what ipvsadm printed. Connections may stand in any order
+// and their seconds may be those of a moment later; counters may be behind, since
+// the kernel refreshes them every two seconds.
+func sameText(want, got string) bool {
+	if want == got {
+		return true
+	}
+	switch {
+	case strings.HasPrefix(want, "IPVS connection entries\n"):
+		return sameConnectionLines(lines(want), lines(got))
+	case strings.Contains(want, " InPkts "):
+		return sameCounters(lines(want), lines(got))
+	}
+	return false
+}
+
+// sameConnectionLines compares two listings of connections as sets. The times
+// left are those of entries that were compared already.
+func sameConnectionLines(want, got []string) bool {
+	if len(want) != len(got) {
+		return false
+	}
+	entries := func(list []string) (sorted []string, left map[string]int) {
+		left = map[string]int{}
+		for _, line := range list {
+			name, seconds := withoutTime(line)
+			sorted = append(sorted, name)
+			left[name] = seconds
+		}
+		slices.Sort(sorted)
+		return sorted, left
+	}
+	wantNames, wantLeft := entries(want)
+	gotNames, gotLeft := entries(got)
+	if !slices.Equal(wantNames, gotNames) {
+		return false
+	}
+	for name, seconds := range wantLeft {
+		if d := gotLeft[name] - seconds; d < -1 || d > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// withoutTime takes the column "mm:ss" out of a connection's line.
+func withoutTime(line string) (string, int) {
+	at := regexp.MustCompile(`^(\S+ +)(\d+):(\d\d)( .*)$`).FindStringSubmatch(line)
+	if at == nil {
+		return line, 0
+	}
+	minutes, _ := strconv.Atoi(at[2]) // digits
+	seconds, _ := strconv.Atoi(at[3])
+	return at[1] + at[4], minutes*60 + seconds
+}
+
+// sameCounters compares two listings of counters.
+func sameCounters(want, got []string) bool {
+	if len(want) != len(got) {
+		return false
+	}
+	number := regexp.MustCompile(` +\d+[KMGT]?`)
+	for i := range want {
+		if number.ReplaceAllString(want[i], " #") != number.ReplaceAllString(got[i], " #") {
+			return false
+		}
+		was, is := number.FindAllString(want[i], -1), number.FindAllString(got[i], -1)
+		for j := range was {
+			w, err1 := strconv.Atoi(strings.TrimSpace(was[j]))
+			g, err2 := strconv.Atoi(strings.TrimSpace(is[j]))
+			if err1 == nil && err2 == nil && w > g {
+				return false
+			}
+		}
+	}
+	return true
+}
