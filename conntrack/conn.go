@@ -45,6 +45,10 @@ type Conn struct {
 	// not end before it. Zero: none.
 	Control TemplateRef
 
+	// Lifetime is, of a template, how many ticks it lives after a connection
+	// was made through it.
+	Lifetime uint32
+
 	controls   uint32 // of a template: connections made through it
 	self       uint32 // own handle in the shard
 	prev, next uint32 // neighbours in the timer wheel's slot, or in the free list

@@ -244,9 +244,11 @@ func (l Slot) expireAt(c *Conn, at time.Duration) {
 	}
 }
 
-// Renew sets an entry's end without a packet of its own: a template lives on
-// with each connection made through it.
-func (l Slot) Renew(c *Conn, until time.Duration) { l.expireAt(c, until) }
+// Renew starts a template's lifetime anew: it lives on with each connection
+// made through it.
+func (l Slot) Renew(c *Conn, now time.Duration) {
+	l.expireAt(c, now+time.Duration(c.Lifetime)*Tick)
+}
 
 // Hold counts a connection that is made through the template c and returns
 // what it holds it by.

@@ -17,8 +17,9 @@ const (
 	wheelLevels = 5
 )
 
-// heldTemplate is by how much a template outlives its own timeout, again and
-// again, while connections made through it live.
+// heldTemplate is the lifetime of a template that its service's timeout has
+// passed over while connections made through it live; the kernel's, from then on
+// also for new connections through it.
 const heldTemplate = 60 * time.Second
 
 // never is a tick that does not come.
@@ -137,8 +138,9 @@ func (s *shard) empty(level, slot int, t *Table) {
 		c := s.conn(handle)
 		handle = c.next
 		if c.expires <= s.wheel.now && c.controls > 0 {
-			// Connections hang on the template: look again later.
-			c.expires = s.wheel.now + uint64(heldTemplate/Tick)
+			// Connections hang on the template: it gets a lifetime of its own.
+			c.Lifetime = uint32(heldTemplate / Tick)
+			c.expires = s.wheel.now + uint64(c.Lifetime)
 		}
 		if c.expires > s.wheel.now {
 			s.arm(c)

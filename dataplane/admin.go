@@ -219,7 +219,10 @@ func (d *Director) purge(gone []*lvs.Destination) {
 	for _, dest := range gone {
 		lost[dest.ID] = true
 	}
-	d.table.RemoveIf(func(c *conntrack.Conn) bool { return lost[c.DestID] })
+	// Templates after connections: those that connections hold stay.
+	for _, table := range []*conntrack.Table{d.table, d.templates} {
+		table.RemoveIf(func(c *conntrack.Conn) bool { return lost[c.DestID] })
+	}
 }
 
 // SetTimeouts changes the timeouts of TCP, of TCP after a FIN, and of UDP

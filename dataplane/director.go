@@ -442,9 +442,12 @@ func (w *Worker) unknown(p *packet.Packet, r *rules, served bool) Verdict {
 	if p.ShortTransport() {
 		return ShortHeader
 	}
-	if p.Flow.Proto == packet.TCP {
+	switch p.Flow.Proto {
+	case packet.TCP:
 		w.reset(p)
-	} else {
+	case packet.SCTP: // the host of the kernel's director speaks no SCTP
+		w.refuseProtocol(p)
+	default:
 		w.refuse(p)
 	}
 	if served {

@@ -14,12 +14,16 @@ const (
 	icmpUnreachable = 3
 	icmpEcho        = 8
 	icmpExceeded    = 11
+	icmpProtocol    = 2 // code of icmpUnreachable
 	icmpPort        = 3 // code of icmpUnreachable
 	icmpFragNeeded  = 4 // code of icmpUnreachable
 
 	icmp6Unreachable = 1
 	icmp6TooBig      = 2
 	icmp6Exceeded    = 3
+	icmp6Parameter   = 4
+	icmp6NextHeader  = 1 // code of icmp6Parameter; its value is the header field's offset
+	ipv6NextHeader   = 6
 	icmp6Port        = 4 // code of icmp6Unreachable
 	icmp6Echo        = 128
 	icmp6EchoReply   = 129
@@ -87,6 +91,15 @@ func (w *Worker) echo(p *packet.Packet, replyType byte) Verdict {
 // refuse tells the sender of p that nobody serves the port.
 func (w *Worker) refuse(p *packet.Packet) {
 	w.icmpError(p, p.Flow.Dst, p.Flow.Src, icmpUnreachable, icmpPort, icmp6Unreachable, icmp6Port, 0)
+}
+
+// refuseProtocol tells the sender of p that nobody here speaks its protocol.
+func (w *Worker) refuseProtocol(p *packet.Packet) {
+	var pointer uint32 // only IPv6 says where the protocol stands
+	if !p.Flow.Dst.Is4() {
+		pointer = ipv6NextHeader
+	}
+	w.icmpError(p, p.Flow.Dst, p.Flow.Src, icmpUnreachable, icmpProtocol, icmp6Parameter, icmp6NextHeader, pointer)
 }
 
 // timeExceeded tells the sender of a connection's packet that its TTL is used

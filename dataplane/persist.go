@@ -68,6 +68,7 @@ func (w *Worker) persistent(svc *service, p *packet.Packet, d *Decision) (*lvs.D
 		c := conntrack.Conn{
 			Proto: key.Proto, Client: key.Src, Virtual: key.Dst, VirtualPort: key.DstPort, Dest: dest.Server.RIP,
 			Method: dest.Method(), DestID: dest.ID, Flags: conntrack.Template,
+			Lifetime: uint32(svc.config.Persist / conntrack.Tick),
 		}
 		if key.DstPort != 0 {
 			c.DestPort = dest.Server.Port
@@ -80,7 +81,7 @@ func (w *Worker) persistent(svc *service, p *packet.Packet, d *Decision) (*lvs.D
 	} else if d != nil {
 		d.Template = true
 	}
-	slot.Renew(t, w.now+svc.config.Persist)
+	slot.Renew(t, w.now)
 	return w.d.dests.Load().all[t.DestID], slot.Hold(t)
 }
 
