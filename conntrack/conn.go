@@ -41,6 +41,8 @@ type Conn struct {
 	Flags                             uint8
 	DestID                            uint32 // lvs.Destination.ID
 
+	Packets uint32 // requests so far
+
 	// Control is the template the connection was made through, which must
 	// not end before it. Zero: none.
 	Control TemplateRef

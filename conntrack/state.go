@@ -164,11 +164,15 @@ func (t *Table) nextTCP(c *Conn, dir Direction, flags uint8) State {
 	if !ok {
 		return Close
 	}
+	input, output, inputOnly := t.tcpInput, t.tcpOutput, t.tcpInputOnly
+	if t.secureTCP.Load() {
+		input, output, inputOnly = t.secureInput, t.secureOutput, t.secureInputOnly
+	}
 	switch {
 	case dir == Reply:
-		return t.tcpOutput[ev][c.State]
+		return output[ev][c.State]
 	case c.Flags&NoOutput != 0:
-		return t.tcpInputOnly[ev][c.State]
+		return inputOnly[ev][c.State]
 	}
-	return t.tcpInput[ev][c.State]
+	return input[ev][c.State]
 }

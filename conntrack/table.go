@@ -13,14 +13,17 @@ import (
 // Table holds every connection, sharded by client endpoint so that both
 // directions meet under one lock.
 type Table struct {
-	shards                               []shard
-	shardBits                            int
-	seed                                 [2]uint64
-	tick                                 atomic.Uint64 // the tick Advance has reached
-	ended                                func(*Conn)
-	timeouts                             atomic.Pointer[Timeouts]
-	tcpInput, tcpOutput, tcpInputOnly    *tcpTable
-	sctpInput, sctpOutput, sctpInputOnly *sctpTable
+	shards                                     []shard
+	shardBits                                  int
+	seed                                       [2]uint64
+	tick                                       atomic.Uint64 // the tick Advance has reached
+	ended                                      func(*Conn)
+	timeouts                                   atomic.Pointer[Timeouts]
+	tcpInput, tcpOutput, tcpInputOnly          *tcpTable
+	sctpInput, sctpOutput, sctpInputOnly       *sctpTable
+	secureInput, secureOutput, secureInputOnly *tcpTable
+	secureTCP                                  atomic.Bool
+	thinned                                    [thinning + 1]atomic.Uint32 // victims looked at, by their packets
 }
 
 // DefaultShards keeps one shard of a table of ten million connections small
@@ -42,6 +45,7 @@ func New(shards int, seed uint64, ended func(*Conn)) *Table {
 		ended:     ended,
 	}
 	t.tcpInput, t.tcpOutput, t.tcpInputOnly = tcpTables()
+	t.secureInput, t.secureOutput, t.secureInputOnly = secureTables()
 	t.sctpInput, t.sctpOutput, t.sctpInputOnly = sctpTables()
 	timeouts := DefaultTimeouts()
 	t.timeouts.Store(&timeouts)
@@ -218,6 +222,9 @@ func (l Slot) arm(c *Conn) {
 // that count changed.
 // what is the segment's TCP flags, or the type of the packet's first SCTP chunk.
 func (l Slot) Step(c *Conn, dir Direction, what uint8, now time.Duration) (moved bool) {
+	if dir == Request {
+		c.Packets++
+	}
 	switch c.Proto {
 	case packet.TCP:
 		c.State = l.t.nextTCP(c, dir, what)

@@ -10,6 +10,7 @@ import (
 	"pktdirector/conntrack"
 	"pktdirector/lvs"
 	"pktdirector/packet"
+	"pktdirector/sched"
 )
 
 // Forwarder rewrites a connection's packet for one forwarding method. It only
@@ -46,6 +47,7 @@ type Director struct {
 	tunables   atomic.Pointer[Tunables]
 	marks      atomic.Pointer[[]lvs.MarkRule]
 	local      atomic.Pointer[[]netip.Prefix]
+	defended   atomic.Uint64 // the second of the last round of drop_entry
 	drops      atomic.Uint64 // packets that met drop_packet
 	rules      atomic.Pointer[rules]
 	dests      atomic.Pointer[destinations]
@@ -143,7 +145,18 @@ func (w *Worker) Tick(now time.Duration) []*packet.Packet {
 		w.announceVIPs()
 	}
 	w.askNeighbours()
+	w.defend()
 	return w.out
+}
+
+// defend runs a round of drop_entry once a second.
+func (w *Worker) defend() {
+	round := uint64(w.now / time.Second)
+	if w.d.tunables.Load().DropEntry != always || w.d.defended.Swap(round) == round {
+		return
+	}
+	w.d.table.DropSome(round, w.now)
+	w.d.templates.DropSome(round, w.now)
 }
 
 func (w *Worker) begin(now time.Duration) {
@@ -278,6 +291,9 @@ func (w *Worker) reply(p *packet.Packet) Verdict {
 func (w *Worker) mayStart(p *packet.Packet) bool {
 	switch p.Flow.Proto {
 	case packet.SCTP:
+		if w.d.tunables.Load().SloppySCTP != 0 {
+			return p.Chunk != sctpAbort
+		}
 		return p.Chunk == sctpInit
 	case packet.UDP:
 		return true
@@ -288,8 +304,11 @@ func (w *Worker) mayStart(p *packet.Packet) bool {
 	return p.TCPFlags&(packet.SYN|packet.RST) == packet.SYN
 }
 
-// sctpInit is the type of the chunk that starts an association (RFC 9260).
-const sctpInit = 1
+// Types of SCTP chunks that start and end an association (RFC 9260).
+const (
+	sctpInit  = 1
+	sctpAbort = 6
+)
 
 // reopens reports whether p is a SYN on a connection whose entry makes way for
 // a new one, by conn_reuse_mode and expire_nodest_conn. Connections made through
@@ -384,7 +403,7 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 	if persistent {
 		dest, control = w.persistent(svc, p, decision)
 	} else {
-		dest = svc.schedule(f, w.now, decision.explain())
+		dest = svc.schedule(w.request(f), decision.explain())
 	}
 	if dest != nil && !onePacket {
 		svc.bind(dest)
@@ -423,10 +442,20 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 	return w.touch(slot, entered, conntrack.Request, p)
 }
 
+// request is what a scheduler is told of a new connection.
+func (w *Worker) request(f *packet.Flow) sched.Request {
+	tune := w.d.tunables.Load()
+	return sched.Request{
+		Flow: *f, Now: w.now,
+		LBLCExpiration:  time.Duration(tune.LblcExpiration) * time.Second,
+		LBLCRExpiration: time.Duration(tune.LblcrExpiration) * time.Second,
+	}
+}
+
 // throttled reports whether drop_packet takes this new connection's packet.
 func (w *Worker) throttled() bool {
 	tune := w.d.tunables.Load()
-	return tune.DropPacket == 3 && tune.AmDropRate > 0 && w.d.drops.Add(1)%uint64(tune.AmDropRate) == 0
+	return tune.DropPacket == always && tune.AmDropRate > 0 && w.d.drops.Add(1)%uint64(tune.AmDropRate) == 0
 }
 
 // unknown judges a packet that belongs to no connection and starts none. For

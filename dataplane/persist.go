@@ -61,7 +61,7 @@ func (w *Worker) persistent(svc *service, p *packet.Packet, d *Decision) (*lvs.D
 		t = nil
 	}
 	if t == nil {
-		dest := svc.schedule(&p.Flow, w.now, d.explain())
+		dest := svc.schedule(w.request(&p.Flow), d.explain())
 		if dest == nil {
 			return nil, conntrack.TemplateRef{}
 		}

@@ -3,7 +3,6 @@ package dataplane
 import (
 	"slices"
 	"sync"
-	"time"
 
 	"pktdirector/lvs"
 	"pktdirector/packet"
@@ -91,11 +90,10 @@ func without(dests []*lvs.Destination, gone *lvs.Destination) []*lvs.Destination
 
 // schedule chooses a destination for a new connection; decide, unless nil, is
 // given the explanation first. It returns nil when none is available.
-func (s *service) schedule(f *packet.Flow, now time.Duration, decide func(*sched.Explanation)) *lvs.Destination {
+func (s *service) schedule(req sched.Request, decide func(*sched.Explanation)) *lvs.Destination {
 	if s.scheduler == nil {
 		return nil // removed a moment ago
 	}
-	req := sched.Request{Flow: *f, Now: now}
 	if decide != nil {
 		var e sched.Explanation
 		s.scheduler.Explain(req, &e)

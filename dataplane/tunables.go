@@ -23,10 +23,23 @@ type Tunables struct {
 	// connection.
 	DropPacket int
 	AmDropRate int
+	// DropEntry 3 ends, each second, half-open and long idle connections in a
+	// random part of the table.
+	DropEntry int
+	// SecureTCP 3 takes a TCP connection for established only when its real
+	// server says so.
+	SecureTCP int
+	// SloppySCTP 1 lets any SCTP packet but ABORT start an association.
+	SloppySCTP int
+	// LblcExpiration and LblcrExpiration are how long, in seconds, lblc and
+	// lblcr remember an address that is not used.
+	LblcExpiration, LblcrExpiration int
 }
 
 // DefaultTunables are the kernel's.
-func DefaultTunables() Tunables { return Tunables{ConnReuseMode: 1, AmDropRate: 10} }
+func DefaultTunables() Tunables {
+	return Tunables{ConnReuseMode: 1, AmDropRate: 10, LblcExpiration: 86400, LblcrExpiration: 86400}
+}
 
 // field returns the setting of a kernel name with the largest value it takes.
 func (t *Tunables) field(name string) (*int, int) {
@@ -41,14 +54,31 @@ func (t *Tunables) field(name string) (*int, int) {
 		return &t.SloppyTCP, 1
 	case "drop_packet":
 		return &t.DropPacket, 3
+	case "drop_entry":
+		return &t.DropEntry, 3
+	case "secure_tcp":
+		return &t.SecureTCP, 3
+	case "sloppy_sctp":
+		return &t.SloppySCTP, 1
+	case "lblc_expiration":
+		return &t.LblcExpiration, 1 << 30
+	case "lblcr_expiration":
+		return &t.LblcrExpiration, 1 << 30
 	case "am_droprate":
 		return &t.AmDropRate, 1 << 30
 	}
 	return nil, 0
 }
 
+// always is the mode of drop_entry, drop_packet and secure_tcp that does not
+// depend on free memory, which the engine cannot see: modes 1 and 2, which wait
+// for it to run low, do nothing here.
+const always = 3
+
 // SetTunable changes a setting by its kernel name, without net.ipv4.vs.
 func (d *Director) SetTunable(name, value string) error {
+	d.applying.Lock()
+	defer d.applying.Unlock()
 	next := *d.tunables.Load()
 	field, most := next.field(name)
 	if field == nil {
@@ -60,5 +90,6 @@ func (d *Director) SetTunable(name, value string) error {
 	}
 	*field = v
 	d.tunables.Store(&next)
+	d.table.SetSecureTCP(next.SecureTCP == always)
 	return nil
 }

@@ -13,7 +13,6 @@ const (
 	localityFull  = 30               // looks between two that drop what is long unused
 	localityLimit = 16 * 1024        // entries that may stay; above, idle ones go
 	localityIdle  = 6 * time.Minute  // how long those must be unused
-	localityOld   = 24 * time.Hour   // lblc_expiration, lblcr_expiration
 )
 
 // overloadedFor reports whether d has more active connections than its weight
@@ -61,8 +60,9 @@ func (l *locality[E]) add(a packet.Addr, now time.Duration) *localEntry[E] {
 	return e
 }
 
-// tidy does the housekeeping that is due by now.
-func (l *locality[E]) tidy(now time.Duration) {
+// tidy does the housekeeping that is due by now; entries unused for longer than
+// old go.
+func (l *locality[E]) tidy(now, old time.Duration) {
 	if l.next == 0 || len(l.entries) == 0 {
 		l.next = now + localityEvery
 		return
@@ -71,7 +71,7 @@ func (l *locality[E]) tidy(now time.Duration) {
 		l.looks++
 		switch {
 		case l.looks%localityFull == 0:
-			l.drop(l.next, localityOld, len(l.entries))
+			l.drop(l.next, old, len(l.entries))
 		case len(l.entries) > localityLimit:
 			over := len(l.entries) - localityLimit
 			l.drop(l.next, localityIdle, min(over*4/3, localityLimit/2))
@@ -117,7 +117,7 @@ func (s *localityLeastConnection) remembered(e *localEntry[*lvs.Destination]) *l
 }
 
 func (s *localityLeastConnection) Schedule(r Request) *lvs.Destination {
-	s.memory.tidy(r.Now)
+	s.memory.tidy(r.Now, r.LBLCExpiration)
 	e := s.memory.find(r.Flow.Dst, r.Now)
 	if d := s.remembered(e); d != nil {
 		return d

@@ -10,7 +10,7 @@ import (
 // localityWithReplication is lblcr: as lblc, but each destination address has
 // a set of destinations, of which the least loaded is used. When that one is
 // overloaded in the sense of overloadedFor, the least loaded of the whole service
-// joins the set. A set that did not change for a day loses its most loaded
+// joins the set. A set that did not change for lblcr_expiration loses its most loaded
 // member.
 type localityWithReplication struct {
 	dests  []*lvs.Destination
@@ -48,13 +48,13 @@ func (r *replicas) most() *lvs.Destination {
 }
 
 func (s *localityWithReplication) Schedule(r Request) *lvs.Destination {
-	s.memory.tidy(r.Now)
+	s.memory.tidy(r.Now, r.LBLCRExpiration)
 	e := s.memory.find(r.Flow.Dst, r.Now)
 	var least *lvs.Destination
 	if e != nil {
 		set := &e.value
 		least = set.least()
-		if len(set.members) > 1 && r.Now > set.changed+localityOld {
+		if len(set.members) > 1 && r.Now > set.changed+r.LBLCRExpiration {
 			if worst := set.most(); worst != nil {
 				set.members = slices.DeleteFunc(set.members, func(d *lvs.Destination) bool { return d == worst })
 				set.changed = r.Now

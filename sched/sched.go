@@ -31,6 +31,8 @@ type Scheduler interface {
 type Request struct {
 	Flow packet.Flow   // the client's packet: client to VIP
 	Now  time.Duration // engine time
+	// How long lblc and lblcr remember an address that is not used.
+	LBLCExpiration, LBLCRExpiration time.Duration
 }
 
 // Explanation is a scheduling decision taken apart.
