@@ -74,8 +74,7 @@ func Up() ([]*Standing, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c, err := s.call(request{Status: true}); err == nil {
-			c.close()
+		if _, err := s.Status(); err == nil {
 			up = append(up, s)
 		}
 	}
@@ -179,7 +178,7 @@ func (s *Standing) Status() (*Status, error) {
 	defer c.close()
 	r, err := receive(c.replies)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lab %s %w", s.Name, err)
 	}
 	r.Status.PID = c.keeper
 	return r.Status, nil
@@ -230,6 +229,9 @@ func (s *Standing) Exec(host string, args []string, signals <-chan os.Signal) (i
 	r, err := receive(c.replies)
 	close(done)
 	<-passed
+	if errors.Is(err, ErrNotUp) {
+		return 0, fmt.Errorf("lab %s %w", s.Name, err)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -138,6 +138,9 @@ func newLabStatusCommand() *cobra.Command {
 			all := []*testbed.Status{}
 			for _, s := range labs {
 				st, err := s.Status()
+				if len(args) == 0 && errors.Is(err, testbed.ErrNotUp) {
+					continue // it went down meanwhile
+				}
 				if err != nil {
 					return err
 				}
