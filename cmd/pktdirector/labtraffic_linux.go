@@ -176,10 +176,3 @@ func newLabTransferCommand(kind string, to func(string) traffic.Client) *cobra.C
 func printJSON(cmd *cobra.Command, v any) error {
 	return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
 }
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}

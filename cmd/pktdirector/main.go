@@ -103,3 +103,11 @@ func failing(run runFunc) runFunc {
 
 // usageError marks an error as one of the command line.
 func usageError(err error) error { return exitError{code: exitUsage, err: err} }
+
+// errorText is an error's message for JSON; empty without one.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
