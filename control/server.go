@@ -99,6 +99,30 @@ func listenUnix(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
+// RemoveStale removes the socket at path if nobody listens on it any more, and
+// reports whether it did.
+func RemoveStale(path string) (bool, error) {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != fs.ModeSocket {
+		return false, nil
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		return false, c.Close()
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return false, fmt.Errorf("control socket: %w", err)
+	}
+	// A director that starts right now puts a socket of its own there.
+	if now, err := os.Lstat(path); err != nil || !os.SameFile(info, now) {
+		return false, nil
+	}
+	if err := os.Remove(path); err != nil {
+		return false, fmt.Errorf("control socket: %w", err)
+	}
+	return true, nil
+}
+
 // Run answers requests until ctx ends, then removes the socket. Everything it
 // started has ended when it returns.
 func (s *Server) Run(ctx context.Context) error {

@@ -130,3 +130,36 @@ func TestListenTakesOverFromADeadDirectorOnly(t *testing.T) {
 		t.Errorf("the plain file is gone: %v", err)
 	}
 }
+
+func TestRemoveStaleRemovesNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "d.sock")
+	remove := func(what string, want bool) {
+		t.Helper()
+		got, err := control.RemoveStale(path)
+		if got != want || err != nil {
+			t.Errorf("%s: %v, %v; want %v", what, got, err, want)
+		}
+	}
+	remove("nothing there", false)
+	stop := serve(t, path, example())
+	remove("a live director's", false)
+	if _, err := control.NewClient(path).Status(t.Context()); err != nil {
+		t.Errorf("the live director after it: %v", err)
+	}
+	stop()
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	dead.Close()
+	remove("a dead director's", true)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	remove("a plain file", false)
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}

@@ -45,8 +45,14 @@ type world struct {
 
 func newWorld(t testing.TB, services ...lvs.VirtualService) *world {
 	t.Helper()
+	return newShardedWorld(t, 8, services...)
+}
+
+// newShardedWorld is newWorld with a connection table of that many shards.
+func newShardedWorld(t testing.TB, shards int, services ...lvs.VirtualService) *world {
+	t.Helper()
 	d := dataplane.New(dataplane.Options{
-		Seed: 1, Decisions: true, Shards: 8,
+		Seed: 1, Decisions: true, Shards: shards,
 		Forwarders: dataplane.Forwarders{lvs.Masq: nat.Masq{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(1)},
 	})
 	d.SetLinks([]dataplane.LinkInfo{

@@ -294,6 +294,8 @@ func (c *checker) servers() {
 			case rs.Method == lvs.Route && route.Gateway.IsValid():
 				c.find(Fault, "put it on one segment with the director, or use tun",
 					"real server %s: is behind the gateway %s, and dr reaches only machines on the director's own segment", rs.RIP, route.Gateway)
+			case rs.Method == lvs.Tunnel && !rs.RIP.Is4():
+				c.narrowTunnel(rs.RIP, route)
 			}
 		}
 	}
@@ -307,6 +309,29 @@ func (c *checker) servers() {
 				"there is no default route by a link: replies reach only clients that another route leads to")
 		}
 	}
+}
+
+// narrowTunnel tells of a way to a real server on which the smallest packet
+// size that every IPv6 sender may use does not fit an outer header. The sender
+// is never told less than that (RFC 8200 section 5), so its packets in between
+// are lost for good.
+func (c *checker) narrowTunnel(rip packet.Addr, route dataplane.Route) {
+	const smallest, outer = 1280, packet.IPv6HeaderLen
+	l := c.Links[route.Link]
+	i := c.all.named(l.Name)
+	if i == nil {
+		return // a tundev is not there yet
+	}
+	mtu, remedy := i.Attrs().MTU, fmt.Sprintf("ip link set %s mtu %d, or more", l.Name, smallest+outer)
+	if route.MTU > 0 && route.MTU < mtu {
+		mtu, remedy = route.MTU, fmt.Sprintf("give the route to %s an mtu of %d or more, or none", route.Dst, smallest+outer)
+	}
+	if mtu >= smallest+outer {
+		return
+	}
+	c.find(Warning, remedy,
+		"real server %s: MTU %d towards it leaves %d beside the outer header of %d bytes, but IPv6 hosts may send %d always: packets larger than %d are lost, whatever their sender is told",
+		rip, mtu, mtu-outer, outer, smallest, mtu-outer)
 }
 
 // lookup finds the most specific route, and of several the one with the

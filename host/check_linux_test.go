@@ -63,6 +63,16 @@ func TestCheckFindsWhatWouldBreakForwarding(t *testing.T) {
 		{"an MTU too small for tunnels", func(_ *testing.T, p *host.Plan, _ *peer) {
 			p.Rules.Services[1].Servers[0].Method = lvs.Tunnel
 		}, []string{"note: TUN adds an outer header of 20 bytes", "1500"}},
+		{"an MTU too small for IPv6 in IPv6", func(t *testing.T, p *host.Plan, _ *peer) {
+			tunnelIPv6(t, p)
+			mtu(t, "eth1", 1319)
+		}, []string{"warning: real server 2001:db8:2::11: MTU 1319 towards it leaves 1279", "1280", "ip link set eth1 mtu 1320"}},
+		{"a route's MTU too small for IPv6 in IPv6", func(t *testing.T, p *host.Plan, _ *peer) {
+			tunnelIPv6(t, p)
+			l, err := netlink.LinkByName("eth1")
+			must(t, err)
+			must(t, netlink.RouteAdd(&netlink.Route{Dst: ipNet(t, "2001:db8:2::11/128"), LinkIndex: l.Attrs().Index, MTU: 1300}))
+		}, []string{"warning: real server 2001:db8:2::11: MTU 1300 towards it leaves 1260", "the route to 2001:db8:2::11/128 an mtu of 1320"}},
 		{"the VIP on the host", func(t *testing.T, _ *host.Plan, _ *peer) { up(t, "lo", []string{"203.0.113.80/32"}) },
 			[]string{"note: VIP 203.0.113.80 is configured on lo", "ip addr del 203.0.113.80/32 dev lo"}},
 		{"another machine with the VIP", func(t *testing.T, _ *host.Plan, client *peer) {
@@ -157,6 +167,29 @@ func TestCheckOfATundev(t *testing.T) {
 	}
 	if _, err := os.Stat("/dev/net/tun"); err != nil && !strings.Contains(all, "error: tundev lb0: ") {
 		t.Errorf("a missing /dev/net/tun was not found:\n%s", all)
+	}
+}
+
+// tunnelIPv6 makes the plan's only service one over IPv6 by tunnelling.
+func tunnelIPv6(t *testing.T, p *host.Plan) {
+	t.Helper()
+	up(t, "eth1", []string{"2001:db8:2::1/64"})
+	p.Rules.Services = webRules().Services[2:]
+	p.Rules.Services[0].Servers[0].Method = lvs.Tunnel
+}
+
+func TestCheckIsContentWithAnMTUForIPv6InIPv6(t *testing.T) {
+	nstest.Enter(t)
+	cable(t, newPeer(t), "eth1", "s0", []string{"192.0.2.1/24"}, nil)
+	p := host.Plan{Links: []host.Link{{Name: "eth1"}}}
+	tunnelIPv6(t, &p)
+	mtu(t, "eth1", 1320)
+	findings, err := host.Check(t.Context(), p)
+	must(t, err)
+	for _, f := range findings {
+		if strings.Contains(f.What, "towards it leaves") {
+			t.Errorf("an MTU of 1320 is enough, and check says %v", f)
+		}
 	}
 }
 

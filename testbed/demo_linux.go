@@ -20,8 +20,9 @@ type Demo struct {
 	Out      io.Writer
 	Conns    int   // connections to open and hold; 0 means 60
 	Bytes    int64 // of an upload and of a download; 0 means 100 MB
-	// Sabotage is called when everything stands, before the first check:
-	// tests break something there, and the demonstration must notice.
+	// Sabotage is called when everything stands and is watched, before the
+	// first check: tests break something there, and the demonstration must
+	// notice.
 	Sabotage func(*Lab) error
 
 	lab      *Lab
@@ -75,11 +76,6 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 	}
 	d.check(fmt.Sprintf("built in %.1f s: %d hosts, %d segments, %d processes",
 		time.Since(start).Seconds(), len(d.Topology.Hosts), len(d.Topology.Segments), len(d.lab.procs)), nil)
-	if d.Sabotage != nil {
-		if err := d.Sabotage(d.lab); err != nil {
-			return err
-		}
-	}
 	if err := d.show(ctx); err != nil {
 		return err
 	}
@@ -101,6 +97,12 @@ func (d *Demo) show(ctx context.Context) error {
 	before, err := d.tcpCounters()
 	if err != nil {
 		return err
+	}
+	if d.Sabotage != nil {
+		if err := d.Sabotage(d.lab); err != nil {
+			return fmt.Errorf("sabotage: %w", err)
+		}
+		d.director = d.lab.director()
 	}
 	d.check(d.oneAnswersARP(ctx))
 	what, err := d.connections(ctx)
@@ -178,11 +180,22 @@ func (d *Demo) connections(ctx context.Context) (string, error) {
 	what += "\n\n" + strings.TrimRight(table, "\n ") + "\n"
 	err = errors.Join(err, held.close())
 	for _, h := range d.Topology.With(RealServer) {
-		if want := d.Conns * h.Weight / d.weights(); held.servers[h.Name] != want {
-			err = errors.Join(err, fmt.Errorf("%s got %d connections, want %d by its weight", h.Name, held.servers[h.Name], want))
+		if got := held.servers[h.Name]; !fairShare(got, d.Conns, h.Weight, d.weights()) {
+			err = errors.Join(err, fmt.Errorf("%s got %d connections, want %.4g by its weight", h.Name, got,
+				float64(d.Conns*h.Weight)/float64(d.weights())))
 		}
 	}
 	return what, err
+}
+
+// fairShare reports whether got of n is a server's share by its weight, give or
+// take the one connection that a share need not be whole by.
+func fairShare(got, n, weight, weights int) bool {
+	off := got*weights - n*weight
+	if n%weights == 0 {
+		return off == 0
+	}
+	return max(off, -off) <= weights
 }
 
 // datagrams sends UDP datagrams: each server must get some.
@@ -201,7 +214,7 @@ func (d *Demo) transfer(ctx context.Context, kind string) (string, error) {
 	ctx, stop := context.WithTimeout(ctx, transferTimeout)
 	defer stop()
 	all, err := d.lab.Transfer(ctx, kind, d.Bytes, 1)
-	what := fmt.Sprintf("%s of %d MB", kind, d.Bytes/1e6)
+	what := fmt.Sprintf("%s of %g MB", kind, float64(d.Bytes)/1e6)
 	if err != nil {
 		return what, err
 	}

@@ -9,24 +9,33 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Keeper keeps a lab up and runs commands on its hosts for those who call.
 type Keeper struct {
-	lab  *Lab
-	down chan *json.Encoder // who asked to take the lab down, to be answered
+	lab    *Lab
+	down   chan struct{} // gets a value when somebody asks to take the lab down
+	closed chan struct{} // closed when the lab has been
+	err    error         // of closing it; read after closed
+
+	mu      sync.RWMutex // held for reading while the lab is used
+	closing bool
 }
 
 // NewKeeper returns the keeper of a lab.
 func NewKeeper(lab *Lab) *Keeper {
-	return &Keeper{lab: lab, down: make(chan *json.Encoder, 1)}
+	return &Keeper{lab: lab, down: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
 // Run answers calls until ctx ends or a caller takes the lab down; then it
-// closes the lab and the listener.
+// closes the lab, removes the listener's socket and closes the listener. Those
+// who ask to take the lab down meanwhile hear, too, when it is.
 func (k *Keeper) Run(ctx context.Context, calls net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -46,21 +55,33 @@ func (k *Keeper) Run(ctx context.Context, calls net.Listener) error {
 		}
 	})
 	var err error
-	var asked *json.Encoder
 	select {
 	case <-ctx.Done():
-	case asked = <-k.down:
+	case <-k.down:
 	case err = <-accepting:
 		err = fmt.Errorf("taking calls: %w", err)
 	}
 	stop()
-	calls.Close()
-	err = errors.Join(err, k.lab.Close())
-	if asked != nil {
-		asked.Encode(errorReply(err))
-	}
+	k.mu.Lock()
+	k.closing = true
+	k.mu.Unlock()
+	// The socket stays until nothing of the lab is left, so that nobody takes
+	// the lab for down before.
+	k.err = k.lab.Close()
+	err = errors.Join(err, k.err, closeSocket(calls))
+	close(k.closed)
 	wg.Wait()
 	return err
+}
+
+// use calls fn with the lab, unless that is going down.
+func (k *Keeper) use(fn func(*Lab) error) error {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if k.closing {
+		return fmt.Errorf("lab %s is going down", k.lab.Topology.Name)
+	}
+	return fn(k.lab)
 }
 
 // serve answers one call.
@@ -77,7 +98,7 @@ func (k *Keeper) serve(ctx context.Context, c *net.UnixConn) {
 	case err != nil:
 		answer.Encode(errorReply(fmt.Errorf("call not understood: %w", err)))
 	case r.Exec != nil:
-		e := execution{k.lab, r.Exec, files, c, calls}
+		e := execution{k, r.Exec, files, c, calls}
 		code, err := e.run(ctx)
 		if err != nil {
 			answer.Encode(errorReply(err))
@@ -86,13 +107,18 @@ func (k *Keeper) serve(ctx context.Context, c *net.UnixConn) {
 		answer.Encode(reply{Exit: &code})
 	case r.Down:
 		select {
-		case k.down <- answer:
-			calls.Decode(&r) // Run answers; the caller hangs up when it has heard
-		default:
-			answer.Encode(errorReply(errors.New("the lab is going down already")))
+		case k.down <- struct{}{}:
+		default: // another caller has asked
 		}
+		<-k.closed
+		answer.Encode(errorReply(k.err))
 	default:
-		answer.Encode(reply{Status: k.lab.status()})
+		var s *Status
+		if err := k.use(func(l *Lab) error { s = l.status(); return nil }); err != nil {
+			answer.Encode(errorReply(err))
+			return
+		}
+		answer.Encode(reply{Status: s})
 	}
 }
 
@@ -112,7 +138,7 @@ func closeAll(files []*os.File) {
 
 // execution is one command that a caller runs on a host.
 type execution struct {
-	lab     *Lab
+	keeper  *Keeper
 	request *execRequest
 	files   []*os.File // standard input, output, error
 	conn    net.Conn
@@ -123,11 +149,13 @@ type execution struct {
 // the number when a signal ended it. When the caller hangs up first, so does
 // the command's terminal.
 func (e execution) run(ctx context.Context) (int, error) {
-	cmd, err := e.command()
-	if err != nil {
-		return 0, err
-	}
-	if err := e.lab.Start(e.request.Host, cmd); err != nil {
+	var cmd *exec.Cmd
+	if err := e.keeper.use(func(l *Lab) (err error) {
+		if cmd, err = e.command(l); err != nil {
+			return err
+		}
+		return l.Start(e.request.Host, cmd)
+	}); err != nil {
 		return 0, err
 	}
 	ended := make(chan struct{})
@@ -161,7 +189,7 @@ func (e execution) run(ctx context.Context) (int, error) {
 
 // command prepares the command in a process group of its own, so that a signal
 // reaches what it started too.
-func (e execution) command() (*exec.Cmd, error) {
+func (e execution) command(l *Lab) (*exec.Cmd, error) {
 	r := e.request
 	if len(e.files) != maxFiles {
 		return nil, fmt.Errorf("%d file descriptors came, want standard input, output and error", len(e.files))
@@ -169,7 +197,7 @@ func (e execution) command() (*exec.Cmd, error) {
 	if len(r.Args) == 0 {
 		return nil, errors.New("the command is missing")
 	}
-	if _, err := e.lab.machine(r.Host); err != nil {
+	if _, err := l.machine(r.Host); err != nil {
 		return nil, err
 	}
 	path := r.Args[0]
@@ -177,7 +205,7 @@ func (e execution) command() (*exec.Cmd, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(r.Dir, path)
 		}
-	} else if found, err := exec.LookPath(path); err != nil {
+	} else if found, err := lookPath(path, r.Env, r.Dir); err != nil {
 		return nil, err
 	} else {
 		path = found
@@ -185,6 +213,27 @@ func (e execution) command() (*exec.Cmd, error) {
 	return &exec.Cmd{Path: path, Args: r.Args, Env: r.Env, Dir: r.Dir,
 		Stdin: e.files[0], Stdout: e.files[1], Stderr: e.files[2],
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}, nil
+}
+
+// lookPath finds a program as the caller's shell would: in the PATH of its
+// environment, with dir as its working directory.
+func lookPath(name string, env []string, dir string) (string, error) {
+	var path string
+	for _, v := range env {
+		if value, ok := strings.CutPrefix(v, "PATH="); ok {
+			path = value // the last one counts, as for a process
+		}
+	}
+	for _, in := range filepath.SplitList(path) {
+		if !filepath.IsAbs(in) {
+			in = filepath.Join(dir, in)
+		}
+		file := filepath.Join(in, name)
+		if st, err := os.Stat(file); err == nil && st.Mode().IsRegular() && unix.Access(file, unix.X_OK) == nil {
+			return file, nil
+		}
+	}
+	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
 }
 
 // hangUp does to a command what a closed terminal does, and more when that is

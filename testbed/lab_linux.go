@@ -267,6 +267,16 @@ func (l *Lab) machine(host string) (*machine, error) {
 // Processes returns what the lab started on its hosts.
 func (l *Lab) Processes() []*Process { return slices.Clone(l.procs) }
 
+// director returns the director's process that was started last.
+func (l *Lab) director() *Process {
+	for _, p := range slices.Backward(l.procs) {
+		if p.Args[0] == "run" {
+			return p
+		}
+	}
+	return nil
+}
+
 // Close ends the processes, those started last first, and takes the machines
 // down. The error tells which processes did not end well.
 func (l *Lab) Close() error {

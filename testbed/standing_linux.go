@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -20,50 +19,22 @@ import (
 // socket where its keeper takes calls.
 type Standing struct {
 	Name string
-	path string
+	dir  stateDir
 }
 
 // ErrNotUp says that no keeper keeps the lab up.
 var ErrNotUp = errors.New("is not up")
-
-// StateDir returns the directory of this user's keepers' sockets, and makes
-// it.
-func StateDir() (string, error) {
-	base, name := os.Getenv("XDG_RUNTIME_DIR"), "pktdirector"
-	if st, err := os.Stat(base); base == "" || err != nil || owner(st) != os.Getuid() {
-		base, name = os.TempDir(), fmt.Sprintf("pktdirector-%d", os.Getuid())
-	}
-	dir := filepath.Join(base, name)
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", err
-	}
-	st, err := os.Lstat(dir)
-	if err != nil {
-		return "", err
-	}
-	if !st.IsDir() || owner(st) != os.Getuid() || st.Mode().Perm() != 0o700 {
-		return "", fmt.Errorf("%s: is not a directory that only you (user %d) may enter: remove it", dir, os.Getuid())
-	}
-	return dir, nil
-}
-
-func owner(st os.FileInfo) int {
-	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		return int(sys.Uid)
-	}
-	return -1
-}
 
 // Find returns the lab of that name, whether it is up or not.
 func Find(name string) (*Standing, error) {
 	if _, err := Load(name); err != nil {
 		return nil, err
 	}
-	dir, err := StateDir()
+	dir, err := findStateDir()
 	if err != nil {
 		return nil, err
 	}
-	return &Standing{Name: name, path: filepath.Join(dir, name+".sock")}, nil
+	return &Standing{Name: name, dir: dir}, nil
 }
 
 // Up returns the labs that are up.
@@ -74,8 +45,7 @@ func Up() ([]*Standing, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c, err := s.call(request{Status: true}); err == nil {
-			c.close()
+		if _, err := s.Status(); err == nil {
 			up = append(up, s)
 		}
 	}
@@ -93,12 +63,12 @@ func (s *Standing) Start(ctx context.Context, args []string, tell func(Step)) er
 	defer l.Close()
 	socket, err := l.File()
 	if err != nil {
-		return err
+		return errors.Join(err, closeSocket(l))
 	}
 	defer socket.Close()
 	progress, pipe, err := os.Pipe()
 	if err != nil {
-		return err
+		return errors.Join(err, closeSocket(l))
 	}
 	defer progress.Close()
 	cmd := Sandbox(append([]string{"lab", "init", "--"}, args...)...)
@@ -107,14 +77,12 @@ func (s *Standing) Start(ctx context.Context, args []string, tell func(Step)) er
 	err = cmd.Start()
 	pipe.Close()
 	if err != nil {
-		os.Remove(s.path)
-		return SandboxError(err)
+		return errors.Join(SandboxError(err), closeSocket(l))
 	}
 	if err := s.follow(ctx, progress, tell); err != nil {
 		cmd.Process.Kill()
 		cmd.Wait()
-		os.Remove(s.path)
-		return err
+		return errors.Join(err, closeSocket(l))
 	}
 	return cmd.Process.Release()
 }
@@ -154,20 +122,15 @@ func (s *Standing) follow(ctx context.Context, from *os.File, tell func(Step)) e
 
 // listen makes the socket, in place of one that a dead keeper left behind.
 func (s *Standing) listen() (*net.UnixListener, error) {
-	addr := &net.UnixAddr{Name: s.path, Net: "unix"}
-	l, err := net.ListenUnix("unix", addr)
-	if errors.Is(err, unix.EADDRINUSE) {
-		if c, callErr := s.call(request{Status: true}); callErr == nil {
-			c.close()
-			return nil, fmt.Errorf("lab %s is up already: take it down first (pktdirector lab down %[1]s)", s.Name)
-		}
-		l, err = net.ListenUnix("unix", addr)
-	}
+	path, err := s.dir.socket(s.Name)
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // the keeper goes on listening
-	return l, nil
+	l, err := s.dir.listen(path)
+	if errors.Is(err, errTaken) {
+		return nil, fmt.Errorf("lab %s is up already: take it down first (pktdirector lab down %[1]s)", s.Name)
+	}
+	return l, err
 }
 
 // Status asks the keeper how the lab stands.
@@ -179,7 +142,7 @@ func (s *Standing) Status() (*Status, error) {
 	defer c.close()
 	r, err := receive(c.replies)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lab %s %w", s.Name, err)
 	}
 	r.Status.PID = c.keeper
 	return r.Status, nil
@@ -192,9 +155,7 @@ func (s *Standing) Down() error {
 		return err
 	}
 	defer c.close()
-	_, err = receive(c.replies)
-	os.Remove(s.path)
-	if err != nil {
+	if _, err := receive(c.replies); err != nil && !errors.Is(err, ErrNotUp) {
 		return fmt.Errorf("lab %s: %w", s.Name, err)
 	}
 	return nil
@@ -230,6 +191,9 @@ func (s *Standing) Exec(host string, args []string, signals <-chan os.Signal) (i
 	r, err := receive(c.replies)
 	close(done)
 	<-passed
+	if errors.Is(err, ErrNotUp) {
+		return 0, fmt.Errorf("lab %s %w", s.Name, err)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -249,9 +213,18 @@ type call struct {
 // call begins a conversation. A socket that nobody listens on any more is
 // removed.
 func (s *Standing) call(r request, files ...*os.File) (*call, error) {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: s.path, Net: "unix"})
+	path, err := s.dir.socket(s.Name)
+	if err != nil {
+		return nil, err
+	}
+	var conn *net.UnixConn
+	if err = s.dir.check(); err == nil {
+		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	}
 	if errors.Is(err, unix.ECONNREFUSED) {
-		os.Remove(s.path)
+		if err := s.dir.removeStale(path); err != nil {
+			return nil, err
+		}
 		err = os.ErrNotExist
 	}
 	if errors.Is(err, os.ErrNotExist) {

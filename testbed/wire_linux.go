@@ -131,7 +131,7 @@ func receive(d *json.Decoder) (reply, error) {
 	var r reply
 	if err := d.Decode(&r); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
-			err = errors.New("the lab went down")
+			err = fmt.Errorf("%w any more", ErrNotUp)
 		}
 		return r, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 func newCheckARPCommand() *cobra.Command {
 	var dev, expect string
 	var wait time.Duration
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check-arp --dev INTERFACE ADDRESS",
 		Short: "Count the machines that answer ARP (or IPv6 ND) for an address",
@@ -30,7 +32,8 @@ hears neither itself nor a director that runs on it.
 Exit code 0: exactly one machine answers (with --expect: that one). 1: none, more
 than one, or another. 2: the command line makes no sense.`,
 		Example: `  pktdirector check-arp --dev eth0 192.0.2.10
-  pktdirector check-arp --dev eth0 --expect 02:00:00:00:01:fe 192.0.2.10`,
+  pktdirector check-arp --dev eth0 --expect 02:00:00:00:01:fe 192.0.2.10
+  pktdirector check-arp --dev eth0 --json 192.0.2.10`,
 		Args: cobra.ExactArgs(1),
 		RunE: failing(func(cmd *cobra.Command, args []string) error {
 			target, err := netip.ParseAddr(args[0])
@@ -55,16 +58,47 @@ than one, or another. 2: the command line makes no sense.`,
 			if err != nil {
 				return err
 			}
+			verdict := judgeAnswers(target, dev, macs, expected)
+			if asJSON {
+				if err := printAnswers(cmd, arpAnswers{target, dev, macTexts(macs), verdict == nil, errorText(verdict)}); err != nil {
+					return err
+				}
+				return verdict
+			}
 			for _, m := range macs {
 				fmt.Fprintln(cmd.OutOrStdout(), m)
 			}
-			return judgeAnswers(target, dev, macs, expected)
+			return verdict
 		}),
 	}
 	cmd.Flags().StringVar(&dev, "dev", "", "the interface to ask on")
 	cmd.Flags().StringVar(&expect, "expect", "", "the MAC address that must be the only one to answer")
 	cmd.Flags().DurationVar(&wait, "wait", time.Second, "how long to collect answers")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// arpAnswers is what "check-arp --json" prints.
+type arpAnswers struct {
+	Address   netip.Addr `json:"address"`
+	Interface string     `json:"interface"`
+	MACs      []string   `json:"macs"` // of the machines that answered
+	OK        bool       `json:"ok"`
+	Error     string     `json:"error,omitempty"` // what is wrong with them
+}
+
+func printAnswers(cmd *cobra.Command, a arpAnswers) error {
+	e := json.NewEncoder(cmd.OutOrStdout())
+	e.SetIndent("", "  ")
+	return e.Encode(a)
+}
+
+func macTexts(macs []packet.MAC) []string {
+	texts := []string{} // [] rather than null
+	for _, m := range macs {
+		texts = append(texts, m.String())
+	}
+	return texts
 }
 
 // judgeAnswers says what is wrong with the answers for target.

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
@@ -61,6 +66,19 @@ func TestCheckARPFindsAServerThatAnswers(t *testing.T) {
 	}
 	if _, code := exitCode(t, l, router.Name, "check-arp", "--dev", lan, "192.0.2.80/24"); code != 2 {
 		t.Errorf("a prefix: exit code %d; want 2", code)
+	}
+
+	for want, addr := range map[string]string{own: vip, "": "192.0.2.99"} {
+		out, code := exitCode(t, l, router.Name, "check-arp", "--json", "--dev", lan, "--wait", "300ms", addr)
+		var got arpAnswers
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		ok := want != ""
+		if got.Address.String() != addr || got.Interface != lan || strings.Join(got.MACs, " ") != want || got.MACs == nil ||
+			got.OK != ok || (code == 0) != ok || (got.Error == "") != ok {
+			t.Errorf("--json %s: exit code %d, %+v", addr, code, got)
+		}
 	}
 
 	if err := l.Do(server.Name, func() error {
@@ -134,6 +152,9 @@ func TestKilledDirectorIsCleanedUpAfter(t *testing.T) {
 			l := lab(t, top, kind, func(l *testbed.Lab) bool { before = look(l); return true })
 			director(l).Kill()
 			out, code := exitCode(t, l, host, "cleanup")
+			if !strings.Contains(out, "removed the control socket "+control.DefaultSocket) {
+				t.Errorf("cleanup left the control socket:\n%s", out)
+			}
 			if code != 0 || (kind == testbed.Tundev) != strings.Contains(out, "removed ip rule 11281") {
 				t.Errorf("cleanup: exit code %d\n%s", code, out)
 			}
@@ -162,6 +183,148 @@ func TestKilledDirectorIsCleanedUpAfter(t *testing.T) {
 				t.Errorf("after a clean stop (-before +after):\n%s", diff)
 			}
 		})
+	}
+}
+
+// started is a director that a test started by itself on a host of a lab.
+type started struct {
+	cmd *exec.Cmd
+	log *os.File // to read its log from
+}
+
+// startRun starts a director and waits until it is ready.
+func startRun(t *testing.T, l *testbed.Lab, host, file string) started {
+	t.Helper()
+	log, stderr, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	s := started{exec.Command(program(t), "run", "-c", file), log}
+	s.cmd.Stderr = stderr
+	err = l.Start(host, s.cmd)
+	stderr.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.cmd.Process.Kill(); s.cmd.Wait() })
+	lines := bufio.NewScanner(log)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), `"msg":"ready"`) {
+			return s
+		}
+		t.Log(lines.Text())
+	}
+	t.Fatal("the director was not ready")
+	return s
+}
+
+// Every signal by which people and systems end a program makes the director
+// give back what it took from the host; a log that nobody reads does not.
+func TestRunStopsCleanlyOnSignals(t *testing.T) {
+	top := topology(t, "nat")
+	host, client := top.With(testbed.Director)[0], top.With(testbed.Client)[0].Name
+	for _, kind := range kinds(t, top) {
+		t.Run(kind.String(), func(t *testing.T) {
+			requireLink(t, top, kind)
+			l := lab(t, top, kind, func(*testbed.Lab) bool { return false })
+			const file = "/run/director.yaml"
+			look := func() (found []string) {
+				if err := l.Do(host.Name, func() (err error) {
+					if found, err = changeable(); err != nil {
+						return err
+					}
+					_, err = os.Stat(filepath.Dir(control.DefaultSocket))
+					if err == nil {
+						found = append(found, "state folder")
+					}
+					return os.WriteFile(file, []byte(top.DirectorYAML(kind)), 0o644)
+				}); err != nil {
+					t.Fatal(err)
+				}
+				return found
+			}
+			before := look()
+			open := func(when string) {
+				t.Helper()
+				if out, err := l.Output(t.Context(), client, "lab", "client", "open", top.Target(top.HTTP), "-n", "6"); err != nil {
+					t.Errorf("%s: %v\n%s", when, err, out)
+				}
+			}
+			for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+				d := startRun(t, l, host.Name, file)
+				open("before " + sig.String())
+				d.cmd.Process.Signal(sig)
+				if err := d.cmd.Wait(); err != nil {
+					t.Errorf("%v: ended with %v", sig, err)
+				}
+				if diff := cmp.Diff(before, look()); diff != "" {
+					t.Errorf("after %v (-before +after):\n%s", sig, diff)
+				}
+			}
+
+			d := startRun(t, l, host.Name, file)
+			d.log.Close()
+			if err := l.Do(host.Name, func() error { // the director logs both
+				for _, set := range []func(netlink.Link) error{netlink.LinkSetDown, netlink.LinkSetUp} {
+					nic, err := netlink.LinkByName(host.NICs[0].Segment)
+					if err == nil {
+						err = set(nic)
+					}
+					if err != nil {
+						return err
+					}
+					time.Sleep(300 * time.Millisecond)
+				}
+				d.cmd.Process.Signal(syscall.SIGPIPE)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			open("without a reader of the log")
+			d.cmd.Process.Signal(syscall.SIGTERM)
+			if err := d.cmd.Wait(); err != nil {
+				t.Errorf("without a reader of the log: ended with %v", err)
+			}
+			d = startRun(t, l, host.Name, file)
+			d.cmd.Process.Signal(syscall.SIGTERM)
+			d.cmd.Wait()
+		})
+	}
+}
+
+// What "nohup" has a program ignore stays ignored.
+func TestRunUnderNohup(t *testing.T) {
+	top := topology(t, "dr")
+	l := lab(t, top, testbed.AFPacket, func(l *testbed.Lab) bool { return false })
+	host := top.With(testbed.Director)[0].Name
+	if err := l.Do(host, func() error {
+		return os.WriteFile("/run/director.yaml", []byte(top.DirectorYAML(testbed.AFPacket)), 0o644)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	signal.Ignore(syscall.SIGHUP) // what the director inherits
+	d := startRun(t, l, host, "/run/director.yaml")
+	signal.Reset(syscall.SIGHUP)
+	d.cmd.Process.Signal(syscall.SIGHUP)
+	time.Sleep(300 * time.Millisecond) // nothing must happen
+	if err := d.cmd.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("SIGHUP that is ignored ended the director: %v", err)
+	}
+	if out, code := exitCode(t, l, host, "list"); code != 0 {
+		t.Errorf("list after SIGHUP: exit code %d, %s", code, out)
+	}
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	if err := d.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLogHasDurationsAsText(t *testing.T) {
+	var b strings.Builder
+	newLogger(&b, false).Info("stopped", "after", 1300*time.Millisecond, slog.Group("g", "wait", time.Minute))
+	if !strings.Contains(b.String(), `"after":"1.3s"`) || !strings.Contains(b.String(), `"wait":"1m0s"`) {
+		t.Errorf("log line %s", b.String())
 	}
 }
 
@@ -217,13 +380,61 @@ func TestCommandLines(t *testing.T) {
 		{"init with a bad interface", []string{"init", "--dev", "a/b"}, 2},
 		{"list without a director", []string{"list", "--control", filepath.Join(dir, "none.sock")}, 1},
 		{"cleanup with nothing to do", []string{"cleanup", "--state", dir}, 0},
+		{"an unknown command of lab", []string{"lab", "fly"}, 2},
+		{"an unknown command of lab client", []string{"lab", "client", "get", "192.0.2.80"}, 2},
+		{"lab alone", []string{"lab"}, 0},
 	} {
 		if got := execute(c.args); got != c.want {
 			t.Errorf("%s: exit code %d; want %d", c.name, got, c.want)
 		}
 	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Errorf("cleanup removed a folder that it did not make: %v", err)
+	}
+	if got := execute([]string{"cleanup", "--state", filepath.Join(dir, "new")}); got != 0 {
+		t.Errorf("cleanup in a new folder: exit code %d", got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "new")); !os.IsNotExist(err) {
+		t.Errorf("cleanup left the folder that it made: %v", err)
+	}
 	c, err := control.Load(file)
 	if err != nil || c.Links[0].Name != "eth7" {
 		t.Errorf("the file that init wrote: %v, %+v", err, c)
+	}
+}
+
+// Output that cannot be written is a failure, also of commands that have
+// nothing else to do.
+func TestFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, args := range [][]string{{"--help"}, {"init"}, {"lab"}, {"lab", "list"}, {"lab", "client", "--help"}, {"cleanup", "--state", t.TempDir()},
+		{"lab", "role", "--lab", "dr", "--host", "rs1", "--dry-run"}} {
+		cmd := exec.Command(program(t), args...)
+		var complaint strings.Builder
+		cmd.Stdout, cmd.Stderr = full, &complaint
+		err := cmd.Run()
+		if cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(complaint.String(), "no space left") {
+			t.Errorf("%q: %v, %q; want exit code 1 and why", args, err, complaint.String())
+		}
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	l := lab(t, topology(t, "dr"), testbed.AFPacket, nil)
+	cmd := exec.Command(program(t), "check-arp", "--dev", "lan", "--wait", "30s", "192.0.2.80")
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	if err := l.Start("router", cmd); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond) // until it asks
+	cmd.Process.Signal(syscall.SIGINT)
+	cmd.Wait()
+	if cmd.ProcessState.ExitCode() != exitFailed || complaint.String() != "pktdirector: interrupted\n" {
+		t.Errorf("exit code %d, %q", cmd.ProcessState.ExitCode(), complaint.String())
 	}
 }

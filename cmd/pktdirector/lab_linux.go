@@ -26,10 +26,11 @@ each a network namespace of this machine, joined by bridges. Labs need root, or
 a kernel that lets ordinary users make user namespaces, and leave nothing behind.`,
 		Example: `  pktdirector lab demo                             all labs, one after another
   pktdirector lab up dr                            build one and keep it
-  pktdirector lab exec dr client -- curl 192.0.2.80
+  pktdirector lab exec dr client -- curl -s 192.0.2.80
   pktdirector lab exec dr director -- pktdirector list
   pktdirector lab down`,
 	}
+	group(cmd)
 	cmd.AddCommand(newLabListCommand(), newLabUpCommand(), newLabExecCommand(), newLabStatusCommand(),
 		newLabDownCommand(), newLabDemoCommand(), newLabRoleCommand(), newLabServeCommand(),
 		newLabClientCommand(), newLabEndpointCommand(), newLabInitCommand(), newLabKeepCommand(),
@@ -95,8 +96,12 @@ func newLabExecCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec NAME HOST [--] COMMAND [ARGUMENT...]",
 		Short: "Run a command on a host of a lab that is up",
-		Long: `Exec runs the command with this terminal, environment and working directory, and
-ends with its exit code. Signals are passed on.`,
+		Long: `Exec runs the command with this command's standard input, output and error,
+environment and working directory, finds it in your PATH, and ends with its exit
+code. Signals are passed on.
+
+The command has no controlling terminal: a shell works, but without job control,
+and programs that open /dev/tty, to ask for a password or to draw a screen, do not.`,
 		Example: "  pktdirector lab exec nat rs1 -- ip addr\n  pktdirector lab exec dr director -- pktdirector list",
 		Args:    cobra.MinimumNArgs(3),
 		RunE: failing(func(cmd *cobra.Command, args []string) error {
@@ -138,6 +143,9 @@ func newLabStatusCommand() *cobra.Command {
 			all := []*testbed.Status{}
 			for _, s := range labs {
 				st, err := s.Status()
+				if len(args) == 0 && errors.Is(err, testbed.ErrNotUp) {
+					continue // it went down meanwhile
+				}
 				if err != nil {
 					return err
 				}
@@ -172,6 +180,7 @@ func newLabDownCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down [NAME...]",
 		Short: "Take labs down: those named, or all that are up",
+		Long:  `Down returns when nothing of the labs is left. A lab that is not up is no error.`,
 		RunE: failing(func(cmd *cobra.Command, args []string) error {
 			labs, err := standing(args)
 			if err != nil {
@@ -179,11 +188,14 @@ func newLabDownCommand() *cobra.Command {
 			}
 			var errs []error
 			for _, s := range labs {
-				if err := s.Down(); err != nil {
+				switch err := s.Down(); {
+				case errors.Is(err, testbed.ErrNotUp):
+					fmt.Fprintf(cmd.OutOrStdout(), "lab %s is not up\n", s.Name)
+				case err != nil:
 					errs = append(errs, err)
-					continue
+				default:
+					fmt.Fprintf(cmd.OutOrStdout(), "lab %s is down\n", s.Name)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "lab %s is down\n", s.Name)
 			}
 			return errors.Join(errs...)
 		}),

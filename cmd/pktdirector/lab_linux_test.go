@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -73,7 +72,7 @@ func TestDemo(t *testing.T) {
 		for _, kind := range kinds(t, top) {
 			t.Run(name+" over "+kind.String(), func(t *testing.T) {
 				requireLink(t, top, kind)
-				out, err := demo(t, top, kind, nil)
+				out, err := demo(t, top, kind)
 				if err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
@@ -91,68 +90,99 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// demo shows a lab after something in it was broken.
-func demo(t *testing.T, top *testbed.Topology, kind testbed.LinkKind, sabotage func(*testbed.Lab) error) (string, error) {
+// demo shows a lab.
+func demo(t *testing.T, top *testbed.Topology, kind testbed.LinkKind) (string, error) {
 	t.Helper()
 	nstest.Enter(t)
 	var out strings.Builder
-	d := testbed.Demo{Topology: top, Out: &out, Bytes: 20_000_000, Sabotage: sabotage,
+	d := testbed.Demo{Topology: top, Out: &out, Bytes: 20_000_000,
 		Options: testbed.Options{Program: program(t), Link: kind}}
 	err := d.Run(t.Context())
 	return out.String(), err
 }
 
-// A demonstration that cannot fail shows nothing.
+// A demonstration that cannot fail shows nothing. Where only is set, the
+// first failure is the only one: that check alone decides on the exit code.
 func TestDemoFails(t *testing.T) {
+	nstest.New(t) // ends the test where there can be no namespaces
 	tests := map[string]struct {
-		lab      string
-		sabotage func(*testbed.Lab) error
-		want     []string // in the output
+		lab, sabotage string
+		only          bool
+		want          []string // in the output
 	}{
-		"director stopped": {"nat",
-			func(l *testbed.Lab) error { return director(l).Stop() },
+		"director stopped": {"nat", "director-stopped", false,
 			[]string{"FAIL  ARP for the VIP", "FAIL  60 connections", "FAIL  the director ended"}},
-		"director killed": {"dr",
-			func(l *testbed.Lab) error { director(l).Kill(); return nil },
+		"director killed": {"dr", "director-killed", false,
 			[]string{"FAIL  60 connections", "FAIL  the director ended"}},
-		"VIP missing on a server": {"dr",
-			func(l *testbed.Lab) error {
-				return l.Do("rs2", func() error { return removeAddr("lo", l.Topology.VIP) })
-			},
-			[]string{"ok    ARP for the VIP", "FAIL  60 connections", "timeout"}},
-		"VIP missing on a server behind a tunnel": {"tun",
-			func(l *testbed.Lab) error {
-				return l.Do("rs1", func() error { return removeAddr(testbed.DecapDevice, l.Topology.VIP) })
-			},
+		"VIP missing on a server": {"dr", "vip-missing", false,
+			[]string{"FAIL  60 connections", "timeout"}},
+		"VIP missing on a server behind a tunnel": {"tun", "vip-missing", false,
 			[]string{"FAIL  60 connections"}},
-		"ARP open on a server": {"dr",
-			func(l *testbed.Lab) error {
-				return l.Do("rs1", func() error {
-					return testbed.Sysctl{Key: "net.ipv4.conf.all.arp_ignore", Value: "0"}.Apply()
-				})
-			},
+		"ARP open on a server": {"dr", "arp-open", false,
 			[]string{"FAIL  ARP for the VIP", "02:00:00:00:06:02", "02:00:00:00:06:0b"}},
-		"replies go past the director": {"nat-onearm",
-			func(l *testbed.Lab) error {
-				return l.Do("rs3", func() error {
-					return testbed.AddRoute{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("192.0.2.1")}.Apply()
-				})
-			},
+		"untranslated replies": {"nat-onearm", "replies-lost", false,
 			[]string{"FAIL  60 connections"}},
+		"NAT whose replies go past the director": {"nat-onearm", "replies-past", true,
+			[]string{"FAIL  frames from the VIP", "with NAT every reply passes the director"}},
+		"DR whose replies pass the director": {"dr", "replies-via-director", true,
+			[]string{"FAIL  frames from the VIP", "with dr no reply passes the director"}},
+		"a reset": {"dr", "reset", true,
+			[]string{"FAIL  1 RST at the client"}},
+		"loss": {"nat", "loss", true,
+			[]string{"TCP segments were retransmitted", "something on the way loses packets"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			out, err := demo(t, topology(t, tt.lab), testbed.AFPacket, tt.sabotage)
-			if !errors.Is(err, testbed.ErrDemo) {
-				t.Errorf("error %v, want a failed demonstration", err)
+			got := pktdirector(t, "", "lab", "demo", tt.lab, "--bytes", "3000000", "--sabotage", tt.sabotage)
+			if got.code != exitFailed {
+				t.Errorf("exit code %d; want %d", got.code, exitFailed)
 			}
 			for _, want := range tt.want {
-				if !strings.Contains(out, want) {
-					t.Errorf("output lacks %q:\n%s", want, out)
+				if !strings.Contains(got.out, want) {
+					t.Errorf("output lacks %q", want)
 				}
+			}
+			if n := strings.Count(got.out, "FAIL"); tt.only && n != 1 {
+				t.Errorf("%d checks failed, want one", n)
+			}
+			if t.Failed() {
+				t.Logf("%s%s", got.out, got.err)
 			}
 		})
 	}
+}
+
+// What "lab demo" refuses, and what it does not call a success.
+func TestDemoCommandLine(t *testing.T) {
+	nstest.New(t)
+	small := []string{"--bytes", "100000", "--conns", "7"}
+	for name, tt := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"connections that are no multiple of the weights": {append([]string{"nat"}, small...), 0, "7 connections: "},
+		"no connection":              {[]string{"nat", "--conns", "0"}, exitUsage, "--conns 0: at least 1"},
+		"fewer than none":            {[]string{"nat", "--conns", "-6"}, exitUsage, "--conns -6: at least 1"},
+		"no byte":                    {[]string{"nat", "--bytes", "0"}, exitUsage, "--bytes 0: at least 1"},
+		"an unknown lab":             {[]string{"moon"}, exitUsage, `lab "moon" is not known`},
+		"an unknown mishap":          {[]string{"nat", "--sabotage", "rain"}, exitUsage, `sabotage "rain" is not known`},
+		"a lab that cannot be shown": {[]string{"dr", "--link", "tundev"}, exitFailed, "lab dr: could not be shown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := pktdirector(t, "", append([]string{"lab", "demo"}, tt.args...)...)
+			if got.code != tt.code || !strings.Contains(got.out+got.err, tt.want) {
+				t.Errorf("got %+v, want exit code %d and %q", got, tt.code, tt.want)
+			}
+		})
+	}
+	t.Run("one of two cannot be shown", func(t *testing.T) {
+		requireLink(t, topology(t, "nat"), testbed.Tundev)
+		got := pktdirector(t, "", append([]string{"lab", "demo", "nat", "dr", "--link", "tundev"}, small...)...)
+		if got.code != exitFailed || !strings.Contains(got.out, "ok    7 connections") || !strings.Contains(got.out, "skip  lab dr") {
+			t.Errorf("got %+v, want nat shown, dr left out, and exit code 1", got)
+		}
+	})
 }
 
 func director(l *testbed.Lab) *testbed.Process {
@@ -162,18 +192,6 @@ func director(l *testbed.Lab) *testbed.Process {
 		}
 	}
 	return nil
-}
-
-func removeAddr(dev string, a netip.Addr) error {
-	link, err := netlink.LinkByName(dev)
-	if err != nil {
-		return err
-	}
-	addr, err := netlink.ParseAddr(a.String() + "/32")
-	if err != nil {
-		return err
-	}
-	return netlink.AddrDel(link, addr)
 }
 
 // The bulk test's size in bytes for each of its connections and directions.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -106,11 +107,83 @@ func TestLabUpExecStatusDown(t *testing.T) {
 	if out := succeed(t, "lab", "down"); out != "lab dr is down\n" {
 		t.Errorf("down printed %q", out)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("state directory has %v, error %v, want it empty", left, err)
+	if left, err := os.ReadDir(dir); !os.IsNotExist(err) {
+		t.Errorf("state directory has %v, error %v, want it gone", left, err)
 	}
-	if r := pktdirector(t, "", "lab", "down", "dr"); r.code != exitFailed || !strings.Contains(r.err, "lab dr is not up") {
-		t.Errorf("second down: %+v, want it to say that the lab is not up", r)
+	if out := succeed(t, "lab", "down", "dr"); out != "lab dr is not up\n" {
+		t.Errorf("second down: %q, want it to say that the lab is not up", out)
+	}
+}
+
+// Labs of one name that go up and down at once, by several callers: whoever
+// is told that the lab is up has one that answers, and in the end all are gone.
+func TestLabUpAndDownAtOnce(t *testing.T) {
+	dir := keeping(t)
+	succeed(t, "lab", "up", "dr")
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			if r := pktdirector(t, "", "lab", "down", "dr"); r.code != 0 || r.out != "lab dr is down\n" && r.out != "lab dr is not up\n" {
+				t.Errorf("one of four downs: %+v", r)
+			}
+		})
+	}
+	callers.Wait()
+	gone(t)
+	for range 3 {
+		succeed(t, "lab", "up", "dr")
+		callers.Go(func() {
+			if r := pktdirector(t, "", "lab", "down", "dr"); r.code != 0 {
+				t.Errorf("down: %+v", r)
+			}
+		})
+		for up := false; !up; { // a new one as soon as the old one lets
+			r := pktdirector(t, "", "lab", "up", "dr")
+			up = r.code == 0
+			if !up && !strings.Contains(r.err, "lab dr is up already") {
+				t.Fatalf("up: %+v", r)
+			}
+		}
+		callers.Wait()
+		if out := succeed(t, "lab", "exec", "dr", "rs1", "--", "echo", "here"); out != "here\n" {
+			t.Errorf("the new lab says %q", out)
+		}
+		succeed(t, "lab", "down")
+		gone(t)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("state directory: %v, want it gone", err)
+	}
+}
+
+func TestLabWithALongStateDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	r := pktdirector(t, "", "lab", "up", "dr")
+	if r.code != exitFailed || !strings.Contains(r.err, "a unix socket's path may have 107: let XDG_RUNTIME_DIR name a folder") {
+		t.Errorf("got %+v", r)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	t.Setenv("TMPDIR", dir)
+	if r := pktdirector(t, "", "lab", "status", "dr"); r.code != exitFailed || !strings.Contains(r.err, "let TMPDIR name a folder") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// Somebody else's folder in a shared place is not trusted.
+func TestLabRefusesAnOpenStateDirectory(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	if err := os.Mkdir(filepath.Join(dir, "pktdirector"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"lab", "up", "dr"}, {"lab", "status", "dr"}} {
+		if r := pktdirector(t, "", args...); r.code != exitFailed || !strings.Contains(r.err, "is not a directory that only you") {
+			t.Errorf("%q: %+v", args, r)
+		}
 	}
 }
 
@@ -122,6 +195,11 @@ func TestLabExec(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("LAB_TEST", "from the caller")
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "only-here"), []byte("#!/bin/sh\necho found\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	tests := map[string]struct {
 		host    string
 		stdin   string
@@ -133,6 +211,7 @@ func TestLabExec(t *testing.T) {
 		"exit code":                   {"rs1", "", []string{"sh", "-c", "exit 7"}, result{code: 7}},
 		"ended by a signal":           {"rs1", "", []string{"sh", "-c", "kill -TERM $$"}, result{code: 143}},
 		"environment":                 {"rs1", "", []string{"sh", "-c", "echo $LAB_TEST"}, result{out: "from the caller\n"}},
+		"found in the caller's PATH":  {"rs1", "", []string{"only-here"}, result{out: "found\n"}},
 		"working directory":           {"rs1", "", []string{"pwd"}, result{out: wd + "\n"}},
 		"on the host that was named":  {"rs2", "", []string{"cat", "/proc/sys/kernel/hostname"}, result{out: "rs2\n"}},
 		"without the dashes":          {"rs1", "", []string{"echo", "-n", "x"}, result{out: "x"}},

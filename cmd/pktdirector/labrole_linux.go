@@ -18,7 +18,8 @@ func newLabRoleCommand() *cobra.Command {
 		Short: "Make this host a client, router, director or real server",
 		Long: `Role configures the machine it runs on as a host of a lab: names and addresses of
 its interfaces, routes, kernel parameters. It prints each step as the command
-that a person would type. Done twice, it changes nothing the second time.
+that a person would type. Done twice, it changes nothing the second time. With
+--dry-run it only prints them, also on a machine that has no such interface.
 
 With --lab and --host the rest is taken from the lab's topology.`,
 		Example: `  pktdirector lab role realserver --mode dr --vip 192.0.2.80 \
@@ -36,6 +37,9 @@ With --lab and --host the rest is taken from the lab's topology.`,
 			facts, err := testbed.ReadFacts(c)
 			if err != nil {
 				return err
+			}
+			if f.dryRun {
+				supposeNICs(cmd, c, &facts)
 			}
 			ops, err := c.Plan(facts)
 			if err != nil {
@@ -62,6 +66,17 @@ With --lab and --host the rest is taken from the lab's topology.`,
 	}
 	f.register(cmd)
 	return cmd
+}
+
+// supposeNICs lets a plan be made on another machine than the one it is for:
+// an interface that this host does not have counts as named already.
+func supposeNICs(cmd *cobra.Command, c testbed.HostConfig, facts *testbed.Facts) {
+	for _, n := range c.NICs {
+		if _, there := facts.NICs[n.MAC.MAC]; !there {
+			fmt.Fprintf(cmd.ErrOrStderr(), "# this host has no interface with MAC %s: suppose it is called %s\n", n.MAC, n.Segment)
+			facts.NICs[n.MAC.MAC] = n.Segment
+		}
+	}
 }
 
 // roleFlags are the flags of "lab role".

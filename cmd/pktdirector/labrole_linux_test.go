@@ -120,6 +120,21 @@ func TestRoleDryRunChangesNothing(t *testing.T) {
 	}
 }
 
+// A plan can be read on a machine that it is not for.
+func TestRoleDryRunWithoutTheNIC(t *testing.T) {
+	args := []string{"lab", "role", "realserver", "--mode", "dr", "--vip", "192.0.2.80",
+		"--nic", "lan=02:00:00:00:99:0b,192.0.2.11/24", "--gateway", "192.0.2.1"}
+	r := pktdirector(t, "", append(args, "--dry-run")...)
+	if r.code != 0 || !strings.Contains(r.out, "ip addr add 192.0.2.11/24 dev lan\n") || strings.Contains(r.out, "#") ||
+		!strings.Contains(r.err, "no interface with MAC 02:00:00:00:99:0b: suppose it is called lan") {
+		t.Errorf("%+v", r)
+	}
+	nstest.Enter(t)
+	if r := pktdirector(t, "", args...); r.code != exitFailed || !strings.Contains(r.err, "this host has no interface with MAC") {
+		t.Errorf("in earnest: %+v", r)
+	}
+}
+
 func TestRoleUsage(t *testing.T) {
 	nic := []string{"--nic", "lan=02:00:00:00:00:01,192.0.2.1/24"}
 	tests := map[string]struct {

@@ -86,6 +86,7 @@ func newLabClientCommand() *cobra.Command {
   pktdirector lab client upload 192.0.2.80:80 --bytes 100000000 --parallel 4
   pktdirector lab client echo 192.0.2.80:7 -n 12`,
 	}
+	group(cmd)
 	var timeout time.Duration
 	cmd.PersistentFlags().DurationVar(&timeout, "timeout", 5*time.Second, "for a connection or an answer")
 	to := func(target string) traffic.Client { return traffic.Client{Target: target, Timeout: timeout} }
@@ -174,11 +175,4 @@ func newLabTransferCommand(kind string, to func(string) traffic.Client) *cobra.C
 
 func printJSON(cmd *cobra.Command, v any) error {
 	return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -30,9 +30,16 @@ func execute(args []string) int {
 	context.AfterFunc(ctx, stop)
 	root := newRootCommand()
 	root.SetArgs(args)
+	out := &output{file: os.Stdout}
+	root.SetOut(out)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
+	switch {
+	case err == nil && out.err != nil:
+		err = exitError{code: exitFailed, err: fmt.Errorf("standard output: %w", out.err)}
+	case err == nil:
 		return 0
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		err = exitError{code: exitFailed, err: errors.New("interrupted")}
 	}
 	var code exitError
 	if !errors.As(err, &code) {
@@ -44,6 +51,22 @@ func execute(args []string) int {
 		fmt.Fprintln(root.ErrOrStderr(), "pktdirector:", code.err)
 	}
 	return code.code
+}
+
+// output is standard output. It remembers the first write that failed, so that
+// a full disk is not taken for success.
+type output struct {
+	file *os.File
+	err  error
+}
+
+// Write implements io.Writer.
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.file.Write(b)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
 }
 
 // exitError is an error with the exit code it leads to. A nil err says that
@@ -80,3 +103,11 @@ func failing(run runFunc) runFunc {
 
 // usageError marks an error as one of the command line.
 func usageError(err error) error { return exitError{code: exitUsage, err: err} }
+
+// errorText is an error's message for JSON; empty without one.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
 
 // newRootCommand joins all subcommands.
 func newRootCommand() *cobra.Command {
@@ -29,4 +33,16 @@ func subcommands() []*cobra.Command {
 		newRunCommand(), newListCommand(), newInitCommand(), newCheckCommand(), newCheckARPCommand(), newCleanupCommand(),
 		newLabCommand(), newScenarioCommand(),
 	}
+}
+
+// group makes a command that only joins others refuse what it does not know;
+// alone it prints its help.
+func group(cmd *cobra.Command) {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usageError(fmt.Errorf("unknown command %q for %q: see %[2]s --help", args[0], cmd.CommandPath()))
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }

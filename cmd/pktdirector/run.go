@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,8 +34,9 @@ func newRunCommand() *cobra.Command {
 		Use:   "run -c FILE",
 		Short: "Balance as a configuration file says, until stopped",
 		Long: `Run opens the links, keeps the host's kernel from handling the same packets, and
-balances. It stops cleanly on Ctrl-C (SIGINT) and SIGTERM, and takes back whatever
-it changed on the host. It logs one line "ready" when it forwards: as text on a
+balances. It stops cleanly on SIGINT (Ctrl-C), SIGTERM, SIGQUIT, and SIGHUP unless
+that is ignored (nohup), and takes back whatever it changed on the host. That the
+reader of its log goes away does not stop it. It logs one line "ready" when it forwards: as text on a
 terminal, as JSON elsewhere.
 
 Exit code 0: stopped as asked. 1: could not start, or a link failed. 2: the command
@@ -45,12 +48,25 @@ line makes no sense.`,
 			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), c, newLogger(cmd.ErrOrStderr(), verbose))
+			ctx, stop := runSignals(cmd.Context())
+			defer stop()
+			return run(ctx, c, newLogger(cmd.ErrOrStderr(), verbose))
 		}),
 	}
 	addConfigFlag(cmd, &file)
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log details, too")
 	return cmd
+}
+
+// runSignals returns a context that ends, beside its parent, when a signal
+// comes that would end the program and leave the host as the director had it.
+func runSignals(parent context.Context) (context.Context, context.CancelFunc) {
+	signal.Ignore(syscall.SIGPIPE) // writing the log fails then, and that is all
+	stopping := []os.Signal{syscall.SIGQUIT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		stopping = append(stopping, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(parent, stopping...)
 }
 
 // newLogger logs text to a terminal and JSON elsewhere.
@@ -64,7 +80,17 @@ func newLogger(w io.Writer, verbose bool) *slog.Logger {
 			return slog.New(slog.NewTextHandler(w, o))
 		}
 	}
+	o.ReplaceAttr = durationText
 	return slog.New(slog.NewJSONHandler(w, o))
+}
+
+// durationText writes durations as people do, 1.3s, where JSON would have a
+// number of nanoseconds.
+func durationText(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		return slog.String(a.Key, a.Value.Duration().String())
+	}
+	return a
 }
 
 // run is the director's life: everything it takes from the host it gives back,
@@ -72,6 +98,7 @@ func newLogger(w io.Writer, verbose bool) *slog.Logger {
 func run(ctx context.Context, c *control.Config, log *slog.Logger) (err error) {
 	undo := func(release func() error) { err = errors.Join(err, release()) }
 
+	defer stateFolder(filepath.Dir(c.Control))()
 	claim, done, err := host.TakeClaim(filepath.Dir(c.Control))
 	for _, d := range done {
 		log.Info("a director that was killed left something behind: " + d)
@@ -135,6 +162,15 @@ func run(ctx context.Context, c *control.Config, log *slog.Logger) (err error) {
 	err = work.Wait()
 	log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
 	return err
+}
+
+// stateFolder returns what removes the state folder again when nobody needs it
+// any more: when it is empty, and either not there yet or the program's own.
+func stateFolder(dir string) (remove func()) {
+	if _, err := os.Stat(dir); err == nil && dir != filepath.Dir(control.DefaultSocket) {
+		return func() {}
+	}
+	return func() { _ = syscall.Rmdir(dir) } // refused unless it is empty
 }
 
 // newDirector returns an engine that knows all three forwarding methods.

@@ -1,7 +1,6 @@
 package link_test
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"sync"
@@ -117,83 +116,53 @@ func TestDirectorAddsLittleLatency(t *testing.T) {
 	t.Errorf("a lone SYN took %v through the director, want less than 2 ms", slow)
 }
 
-// Field case 22 through the whole director: packets that wait for a neighbour
-// are not those of the ring's next round.
-func TestWaitingPacketsStayWhole(t *testing.T) {
-	near, far := nstest.New(t), nstest.New(t)
-	join(t, end{near, "left", leftMAC}, end{far, "eth0", clientMAC}, 1500)
-	d := newDirector(t, lvs.Route, 0, 0)
-	d.Learn(dataplane.Neighbour{Link: 0, Addr: packet.MustParseAddr(testRIP)}) // forget the server
-	l := open(t, near, "left", link.AFPacketOptions{Slots: 16, SlotSize: 1024})
-	stop := run(d, l)
-	defer stop()
-	at := open(t, far, "eth0", link.AFPacketOptions{Promiscuous: true})
-	raw := newRawSender(t, far, "eth0")
-	sent := map[uint16][]byte{}
-	for i := range 64 {
-		s := spec(packet.SYN, 0)
-		s.Src = fmt.Sprintf("%s:%d", testClient, 30000+i)
-		s.Payload = bytes.Repeat([]byte{byte(i)}, 400)
-		p := packettest.Build(t, s)
-		sent[uint16(30000+i)] = s.Payload
-		raw.send(t, ethernet(p, leftMAC))
-		if i%8 == 7 {
-			time.Sleep(5 * time.Millisecond) // slower than the small ring overflows
-		}
-	}
-	// Later traffic of no interest fills the ring's slots anew.
-	for i := range 200 {
-		raw.send(t, udpFrame(uint32(i), 400))
-	}
-	time.Sleep(50 * time.Millisecond)
-	d.Learn(dataplane.Neighbour{Link: 0, Addr: packet.MustParseAddr(testRIP), MAC: testServerMAC})
-	reply := slices.Concat(leftMAC[:], testServerMAC[:], []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, 2}, testServerMAC[:], []byte{192, 0, 2, 11}, leftMAC[:], []byte{192, 0, 2, 254})
-	raw.send(t, reply)
-	last := uint16(0)
-	n := read(t, at.Readers()[0], 3, func(p *packet.Packet) bool {
-		return p.DstMAC == testServerMAC && p.EtherType == packet.EtherIPv4
-	}, func(p *packet.Packet) {
-		if e := packet.Parse(p); e != packet.ParseOK {
-			t.Fatal(e)
-		}
-		port := p.Flow.SrcPort
-		if port <= last {
-			t.Errorf("port %d after %d: out of order", port, last)
-		}
-		last = port
-		if !bytes.Equal(p.Buf[p.L4+20:p.End], sent[port]) || packettest.Verify(p.Bytes()) != nil {
-			t.Errorf("the packet from port %d is not what was sent", port)
-		}
-	})
-	if n < 3 {
-		t.Errorf("%d waiting packets were sent on, want at least 3; %d found the queue full", n, verdict(d, "neighbour_queue_full"))
-	}
-}
-
-// Field case 47 through the whole director: down and up again, and the
-// connections are still there.
+// Field case 47 through the whole director: down for five seconds and up again,
+// and the connections are still there.
 func TestDirectorSurvivesDownAndUp(t *testing.T) {
-	d, near, far, stop := oneArm(t, lvs.Route)
-	at := open(t, far, "eth0", link.AFPacketOptions{Promiscuous: true})
-	raw := newRawSender(t, far, "eth0")
-	toServer := func(p *packet.Packet) bool { return p.DstMAC == testServerMAC }
-	raw.send(t, ethernet(packettest.Build(t, spec(packet.SYN, 0)), leftMAC))
-	if read(t, at.Readers()[0], 1, toServer, nil) != 1 {
+	log, lines := newLog()
+	a := newArm(t, lvs.Route, link.AFPacketOptions{Log: log})
+	a.raw.send(t, ethernet(synFrom(t, 40000), leftMAC))
+	if read(t, a.at.Readers()[0], 1, toServer, nil) != 1 {
 		t.Fatal("the SYN was not forwarded")
 	}
-	edit(t, near, "left", netlink.LinkSetDown)
-	time.Sleep(300 * time.Millisecond)
-	edit(t, near, "left", netlink.LinkSetUp)
-	eventually(t, "a packet of the connection is forwarded", func() bool {
-		raw.send(t, ethernet(packettest.Build(t, spec(packet.ACK, 10)), leftMAC))
-		batch := newBatch(8)
-		n, _ := at.Readers()[0].Read(batch)
-		return slices.ContainsFunc(batch[:n], toServer)
-	})
-	if c := d.Status()[0].Stats.Conns; c != 1 {
-		t.Errorf("%d connections, want the one of before", c)
+	pause := 5 * time.Second
+	if testing.Short() {
+		pause = time.Second
 	}
-	if err := stop(); err != nil {
+	edit(t, a.near, "left", netlink.LinkSetDown)
+	used := cpuTime(t)
+	time.Sleep(pause)
+	if used = cpuTime(t) - used; used > pause/20 {
+		t.Errorf("%v with the interface down took %v of processor time, want less than 5 %%", pause, used)
+	}
+	edit(t, a.near, "left", netlink.LinkSetUp)
+	// The sender's own kernel notices its carrier some time later, and drops
+	// until then.
+	eventually(t, "the sender has carrier", func() (up bool) {
+		edit(t, a.far, "eth0", func(l netlink.Link) error {
+			up = l.Attrs().OperState == netlink.OperUp
+			return nil
+		})
+		return up
+	})
+	for what, p := range map[string]*packet.Packet{
+		"the first SYN":                        synFrom(t, 40001),
+		"a packet of the connection of before": packettest.Build(t, spec(packet.ACK, 10)),
+	} {
+		begin := time.Now()
+		a.raw.send(t, ethernet(p, leftMAC))
+		if n := read(t, a.at.Readers()[0], 1, toServer, nil); n != 1 || time.Since(begin) > time.Second {
+			t.Errorf("%s after the interface came up: forwarded %d times, %v later; want within a second", what, n, time.Since(begin))
+		}
+	}
+	if s := a.d.Status()[0].Stats; s.Conns != 2 || s.InPkts != 3 {
+		t.Errorf("%d connections and %d packets, want the one of before and a new one, and 3", s.Conns, s.InPkts)
+	}
+	eventually(t, "up is logged", func() bool { return lines.count("is up") > 0 })
+	if lines.count("the link is down") != 1 || lines.count("the link is up") != 1 {
+		t.Errorf("want one line about down and one about up:\n%s", lines)
+	}
+	if err := a.stop(); err != nil {
 		t.Error(err)
 	}
 }

@@ -94,15 +94,25 @@ func TestSendErrors(t *testing.T) {
 	}
 }
 
-// Field case 55 with the real kernel.
+// Field case 55 with the real kernel: counted apart, and the line in the log
+// says where to look.
 func TestSendTooLarge(t *testing.T) {
 	w := newWire(t, 1500)
-	l := open(t, w.middle, "left", link.AFPacketOptions{})
+	log, lines := newLog()
+	l := open(t, w.middle, "left", link.AFPacketOptions{Log: log})
 	p := new(packet.Packet)
 	p.Reset(make([]byte, 3000), packet.Headroom, 1600)
 	p.EtherType = packet.EtherIPv4
 	l.NewWriter().Write([]*packet.Packet{p})
-	if s := l.Stats(); p.Sent || s.TxTooBig != 1 {
+	if s := l.Stats(); p.Sent || s.TxTooBig != 1 || s.TxNoBuffer+s.TxDown+s.TxError+s.TxPackets != 0 {
 		t.Errorf("1600 bytes on an MTU of 1500: sent %t, %+v", p.Sent, s)
+	}
+	for _, want := range []string{
+		"message too long", "compare the MTUs of the links, and the offloads of the interfaces (ethtool -k)",
+		"bytes=1614", "mtu=1500", "link=left",
+	} {
+		if lines.count(want) != 1 {
+			t.Errorf("%q is not in the log:\n%s", want, lines)
+		}
 	}
 }

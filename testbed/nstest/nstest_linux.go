@@ -128,7 +128,9 @@ func settle() error {
 	// and /proc/net follow the reader's own network namespace.
 	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
 	for _, fs := range []struct{ kind, at string }{{"proc", "/proc"}, {"sysfs", "/sys"}} {
-		if err := unix.Mount(fs.kind, fs.at, fs.kind, flags, ""); err != nil && !errors.Is(err, unix.EPERM) {
+		err := unix.Mount(fs.kind, fs.at, fs.kind, flags, "")
+		// EBUSY: this is a fuzzing worker, whose coordinator was here before.
+		if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("mounting %s: %w", fs.at, err)
 		}
 	}
