@@ -43,20 +43,21 @@ type Answer struct {
 // Do carries out one command line, given without the program's name. stdin is
 // what -R reads.
 func (c *Commander) Do(args []string, stdin string) Answer {
-	var out strings.Builder
-	err := c.do(args, stdin, &out)
-	a := Answer{Stdout: out.String()}
+	var out, complaints strings.Builder
+	err := c.do(args, stdin, &out, &complaints)
+	a := Answer{Stdout: out.String(), Stderr: complaints.String()}
 	if err == nil {
 		return a
 	}
-	a.Code, a.Stderr = 255, err.Error()+"\n"
+	a.Code = 255
+	a.Stderr += err.Error() + "\n"
 	if refusal := (*CommandError)(nil); errors.As(err, &refusal) {
 		a.Code = refusal.Code
 	}
 	return a
 }
 
-func (c *Commander) do(args []string, stdin string, out io.Writer) error {
+func (c *Commander) do(args []string, stdin string, out, complaints io.Writer) error {
 	cmd, err := ParseCommand(args)
 	if err != nil {
 		return err
@@ -83,7 +84,7 @@ func (c *Commander) do(args []string, stdin string, out io.Writer) error {
 	case 'S':
 		return WriteSave(out, c.status())
 	case 'R':
-		return c.restore(stdin, out)
+		return c.restore(stdin, out, complaints)
 	case 'L':
 		return c.list(&cmd, out)
 	case 'Z':
@@ -148,7 +149,7 @@ func inWords(err error, onServer bool) error {
 
 // restore runs the lines that -S wrote. A line that the director refuses is
 // passed over; one that cannot be read ends it.
-func (c *Commander) restore(lines string, out io.Writer) error {
+func (c *Commander) restore(lines string, out, complaints io.Writer) error {
 	for line := range strings.Lines(lines) {
 		words := strings.Fields(line)
 		if len(words) == 0 {
@@ -157,8 +158,10 @@ func (c *Commander) restore(lines string, out io.Writer) error {
 		if _, err := ParseCommand(words); err != nil {
 			return err
 		}
-		if err := c.do(words, "", out); err != nil {
-			continue
+		if refusal := c.do(words, "", out, complaints); refusal != nil {
+			if _, err := fmt.Fprintln(complaints, refusal); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

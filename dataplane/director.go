@@ -310,22 +310,29 @@ const (
 	sctpAbort = 6
 )
 
-// reopens reports whether p is a SYN on a connection whose entry makes way for
-// a new one, by conn_reuse_mode and expire_nodest_conn. Connections made through
-// a template stay with their server.
+// reopens reports whether the entry c makes way for what p starts anew: with
+// expire_nodest_conn when its real server was removed, and on the first packet
+// of a connection by conn_reuse_mode, or when the server is drained, by
+// expire_nodest_conn. Connections made through a template stay with their server
+// whatever conn_reuse_mode says.
 func (w *Worker) reopens(c *conntrack.Conn, p *packet.Packet) bool {
-	if p.Flow.Proto != packet.TCP || p.TCPFlags&packet.SYN == 0 {
+	tune := w.d.tunables.Load()
+	dest := w.d.dests.Load().all[c.DestID]
+	if tune.ExpireNodestConn != 0 && !dest.Available() {
+		return true
+	}
+	syn := p.Flow.Proto == packet.TCP && p.TCPFlags&packet.SYN != 0
+	if !syn && (p.Flow.Proto != packet.SCTP || p.Chunk != sctpInit) {
 		return false
 	}
-	tune := w.d.tunables.Load()
-	if tune.ExpireNodestConn != 0 && w.d.dests.Load().all[c.DestID].Weight() == 0 {
+	if tune.ExpireNodestConn != 0 && dest.Weight() == 0 {
 		return true
 	}
 	if tune.ConnReuseMode == 0 || !c.Control.IsZero() {
 		return false
 	}
 	switch c.State {
-	case conntrack.TimeWait, conntrack.Close:
+	case conntrack.TimeWait, conntrack.Close, conntrack.SCTPClosed:
 		return true
 	case conntrack.FinWait:
 		return tune.ConnReuseMode&2 != 0 && c.Flags&conntrack.NoOutput != 0

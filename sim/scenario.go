@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 )
 
 // Scenario is a script with, where recorded, what each of its events led to.
@@ -68,6 +69,8 @@ type Result struct {
 	Results []Bulk  `json:"results,omitempty"` // bulk: in order
 	Table   []Row   `json:"table,omitempty"`   // services after the event; nil: as before
 	Conns   []Entry `json:"conns,omitempty"`   // the whole connection table after the event
+
+	lingering []Entry // a kernel may still show them
 }
 
 // Out is one packet that left the director.
@@ -113,7 +116,8 @@ type Entry struct {
 	State   string `json:"state"`
 	Expires int64  `json:"expires"` // seconds left, cut
 
-	left float64 // the same, uncut
+	left float64       // the same, uncut
+	ends time.Duration // the virtual time at which it ends
 }
 
 // Setting is a kernel setting's value; files hold a number or a string.
@@ -276,10 +280,10 @@ func (s *Scenario) Marshal() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Group is what stands before the first hyphen of the scenario's id: counts are
+// GroupOf is what stands before the first hyphen of a scenario's id: counts are
 // printed by group.
-func (s *Scenario) Group() string {
-	group, _, _ := strings.Cut(s.ID, "-")
+func GroupOf(id string) string {
+	group, _, _ := strings.Cut(id, "-")
 	return group
 }
 

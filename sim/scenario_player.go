@@ -25,6 +25,9 @@ type Options struct {
 type Player struct {
 	director  *dataplane.Director
 	workers   []*dataplane.Worker
+	host      dataplane.HostTable
+	local     []netip.Prefix
+	before    []Entry // the connections after the last event
 	commander *control.Commander
 	now       time.Duration
 	turn      int
@@ -42,11 +45,11 @@ const packetGap = time.Millisecond
 
 // NewPlayer returns a player at the scenario's beginning.
 func NewPlayer(s *Scenario, o Options) (*Player, error) {
-	d, err := newDirector(s, o.Seed, o.Explain)
+	d, host, err := newDirector(s, o)
 	if err != nil {
 		return nil, err
 	}
-	p := &Player{director: d}
+	p := &Player{director: d, host: host, local: localAddrs(s, host)}
 	p.commander = &control.Commander{Director: d, Connections: p.connections}
 	for range max(1, o.Workers) {
 		p.workers = append(p.workers, d.NewWorker())
@@ -73,6 +76,14 @@ func (p *Player) Play(e *Event) (Result, error) {
 		if err := setTunable(p.director, e.Name, e.Value); err != nil {
 			return r, err
 		}
+	case "route":
+		p.advance(p.timeOf(e, 0))
+		route, err := routeOf(e.Args)
+		if err != nil {
+			return r, err
+		}
+		p.host.Routes = append(slices.Clone(p.host.Routes), route)
+		p.director.SetHost(p.host)
 	case "ipvsadm":
 		p.advance(p.timeOf(e, 0))
 		a := p.commander.Do(strings.Fields(e.Args), e.Stdin)
@@ -98,7 +109,7 @@ func (p *Player) Play(e *Event) (Result, error) {
 	default:
 		return r, fmt.Errorf("op %q is not known", e.Op)
 	}
-	r.Table, r.Conns = p.table(), p.entries()
+	p.finish(&r)
 	return r, nil
 }
 
@@ -147,7 +158,7 @@ func (p *Player) bulk(e *Event) (Result, error) {
 		}
 		r.Results = append(r.Results, Bulk{one.Src, one.Dst, outcome(outs)})
 	}
-	r.Table, r.Conns = p.table(), p.entries()
+	p.finish(&r)
 	return r, nil
 }
 
@@ -177,7 +188,7 @@ func (p *Player) frame(e *Event) (Result, error) {
 		frame := slices.Concat(s.mac[:], from[:], []byte{byte(s.kind >> 8), byte(s.kind)}, s.raw)
 		r.Out = append(r.Out, Out{To: side, Frame: hex.EncodeToString(frame)})
 	}
-	r.Table, r.Conns = p.table(), p.entries()
+	p.finish(&r)
 	return r, nil
 }
 
@@ -215,36 +226,42 @@ func (p *Player) send(in *packet.Packet, from string) ([]seen, error) {
 		}
 	}
 	if len(left) == 0 && dataplane.Verdict(in.Verdict) == dataplane.NotOurs {
-		left = routed(in)
+		left = p.routed(in)
 	}
 	return left, nil
 }
 
 // routed is what the director's host does with a packet that is not the
 // director's: it forwards it as a router.
-func routed(p *packet.Packet) []seen {
-	dst := p.Flow.Dst.Netip()
-	if p.Class != packet.ToUs || !dst.IsValid() || p.TTL <= 1 {
+func (p *Player) routed(in *packet.Packet) []seen {
+	dst := in.Flow.Dst.Netip()
+	if in.Class != packet.ToUs || !dst.IsValid() || in.TTL <= 1 || slices.ContainsFunc(p.local, func(l netip.Prefix) bool { return l.Contains(dst) }) {
 		return nil
 	}
-	s := seen{link: clientLink, mac: routerMAC(), kind: p.EtherType}
-	for link, prefixes := range directorAddrs() {
-		for _, own := range prefixes {
-			switch {
-			case own.Addr() == dst:
-				return nil
-			case own.Contains(dst) && link == serverLink:
-				last := dst.AsSlice()
-				s.link, s.mac = link, serverMAC(int(last[len(last)-1]))
-			}
+	best := -1
+	for i, r := range p.host.Routes {
+		if r.Dst.Contains(dst) && (best < 0 || r.Dst.Bits() > p.host.Routes[best].Dst.Bits()) {
+			best = i
 		}
 	}
-	if slices.ContainsFunc(vips(), func(v netip.Prefix) bool { return v.Contains(dst) }) {
+	if best < 0 {
 		return nil
 	}
-	p.DecrementTTL()
-	s.raw = slices.Clone(p.Bytes())
+	hop := in.Flow.Dst
+	if gateway := p.host.Routes[best].Gateway; gateway.IsValid() {
+		hop = gateway
+	}
+	s := seen{link: p.host.Routes[best].Link, kind: in.EtherType, mac: neighbourMAC(p.host.Routes[best].Link, hop)}
+	in.DecrementTTL()
+	s.raw = slices.Clone(in.Bytes())
 	return []seen{s}
+}
+
+// finish adds to a result how things stand after the event.
+func (p *Player) finish(r *Result) {
+	r.Table, r.Conns = p.table(), p.entries()
+	r.lingering = lingering(p.before, r.Conns, p.now)
+	p.before = r.Conns
 }
 
 // table lists the services as they are.
@@ -272,7 +289,7 @@ func (p *Player) entries() []Entry {
 			Proto:  control.ProtocolName(c.Proto),
 			Client: packet.Endpoint(c.Client, c.ClientPort), Virtual: packet.Endpoint(c.Virtual, c.VirtualPort),
 			Dest: packet.Endpoint(c.Dest, c.DestPort), State: c.State.String(),
-			Expires: int64(left / time.Second), left: left.Seconds(),
+			Expires: int64(left / time.Second), left: left.Seconds(), ends: c.Expires,
 		})
 		return true
 	})

@@ -3,6 +3,8 @@ package sim
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"pktdirector/dataplane"
@@ -59,9 +61,10 @@ func vips() []netip.Prefix {
 }
 
 // newDirector returns a director in the scenario's network.
-func newDirector(s *Scenario, seed uint64, decisions bool) (*dataplane.Director, error) {
-	d := dataplane.New(dataplane.Options{Seed: seed, Decisions: decisions, Forwarders: dataplane.Forwarders{
-		lvs.Masq: nat.Masq{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(seed),
+func newDirector(s *Scenario, o Options) (*dataplane.Director, dataplane.HostTable, error) {
+	table := hostTable()
+	d := dataplane.New(dataplane.Options{Seed: o.Seed, Decisions: o.Explain, Forwarders: dataplane.Forwarders{
+		lvs.Masq: nat.Masq{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(o.Seed),
 	}})
 	mtu := s.MTU
 	if mtu == 0 {
@@ -71,7 +74,42 @@ func newDirector(s *Scenario, seed uint64, decisions bool) (*dataplane.Director,
 		{Name: "cli0", MAC: directorMAC(clientLink), MTU: defaultMTU},
 		{Name: "rs0", MAC: directorMAC(serverLink), MTU: mtu},
 	})
+	d.SetHost(table)
+	d.SetLocal(localAddrs(s, table))
+	marks, err := markRules(s.Marks)
+	if err != nil {
+		return nil, table, err
+	}
+	d.SetMarks(marks)
+	for name, value := range s.Sysctl {
+		if err := setTunable(d, name, value); err != nil {
+			return nil, table, fmt.Errorf("sysctl: %w", err)
+		}
+	}
+	return d, table, nil
+}
+
+// localAddrs are the addresses that the director answers for as a host does.
+func localAddrs(s *Scenario, host dataplane.HostTable) []netip.Prefix {
 	local := append(vips(), s.Local...)
+	for _, a := range host.Addrs {
+		local = append(local, netip.PrefixFrom(a.Prefix.Addr(), a.Prefix.Addr().BitLen()))
+	}
+	return local
+}
+
+// neighbourMAC is the MAC of a next hop.
+func neighbourMAC(link int, hop packet.Addr) packet.MAC {
+	if link == clientLink {
+		return routerMAC()
+	}
+	last := hop.Netip().AsSlice()
+	return serverMAC(int(last[len(last)-1]))
+}
+
+// hostTable is the director's host: connected nets, and a default route to the
+// clients' router.
+func hostTable() dataplane.HostTable {
 	table := dataplane.HostTable{Routes: []dataplane.Route{
 		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Link: clientLink, Gateway: packet.MustParseAddr("10.1.0.1")},
 		{Dst: netip.MustParsePrefix("::/0"), Link: clientLink, Gateway: packet.MustParseAddr("2001:db8:1::1")},
@@ -80,22 +118,54 @@ func newDirector(s *Scenario, seed uint64, decisions bool) (*dataplane.Director,
 		for _, p := range prefixes {
 			table.Routes = append(table.Routes, dataplane.Route{Dst: p.Masked(), Link: link})
 			table.Addrs = append(table.Addrs, dataplane.LinkAddr{Link: link, Prefix: p})
-			local = append(local, netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
 		}
 	}
-	d.SetHost(table)
-	d.SetLocal(local)
-	marks, err := markRules(s.Marks)
-	if err != nil {
-		return nil, err
+	return table
+}
+
+// routeOf reads a route as "ip route add" takes it: DST [via GATEWAY] [dev
+// LINK].
+func routeOf(args string) (dataplane.Route, error) {
+	words := strings.Fields(args)
+	if len(words) == 0 || len(words)%2 == 0 {
+		return dataplane.Route{}, fmt.Errorf("route %q: write DST via GATEWAY dev LINK", args)
 	}
-	d.SetMarks(marks)
-	for name, value := range s.Sysctl {
-		if err := setTunable(d, name, value); err != nil {
-			return nil, fmt.Errorf("sysctl: %w", err)
+	r := dataplane.Route{Link: -1}
+	var err error
+	if r.Dst, err = netip.ParsePrefix(words[0]); err != nil {
+		one, addrErr := netip.ParseAddr(words[0])
+		if addrErr != nil {
+			return r, fmt.Errorf("route: %w", err)
+		}
+		r.Dst = netip.PrefixFrom(one, one.BitLen())
+	}
+	for i := 1; i < len(words); i += 2 {
+		switch value := words[i+1]; words[i] {
+		case "via":
+			gateway, err := netip.ParseAddr(value)
+			if err != nil {
+				return r, fmt.Errorf("route: via: %w", err)
+			}
+			r.Gateway = packet.AddrFrom(gateway)
+			for link, prefixes := range directorAddrs() {
+				if slices.ContainsFunc(prefixes[:], func(p netip.Prefix) bool { return p.Contains(gateway) }) {
+					r.Link = link
+				}
+			}
+		case "dev":
+			link := slices.Index([]string{"cli0", "rs0"}, value)
+			if link < 0 {
+				return r, fmt.Errorf("route: dev %q is none of the director's links: cli0, rs0", value)
+			}
+			r.Link = link
+		default:
+			return r, fmt.Errorf("route: %q is not known: via and dev are", words[i])
 		}
 	}
-	return d, nil
+	if r.Link < 0 {
+		return r, fmt.Errorf("route %q leads nowhere: write via GATEWAY or dev LINK", args)
+	}
+	return r, nil
 }
 
 func markRules(marks []Mark) ([]lvs.MarkRule, error) {

@@ -150,14 +150,14 @@ func checkScenarios(w io.Writer, files []string, o sim.Options) error {
 	o.Explain = true
 	failed := false
 	for _, file := range files {
-		group, right := strings.TrimSuffix(filepath.Base(file), ".json"), false
+		group, right := sim.GroupOf(strings.TrimSuffix(filepath.Base(file), ".json")), false
 		s, err := sim.Load(file)
 		if err != nil {
 			if _, err := fmt.Fprintln(w, err); err != nil {
 				return err
 			}
 		} else {
-			group = s.Group()
+			group = sim.GroupOf(s.ID)
 			r := sim.Check(s, o)
 			if right = r.OK(); !right {
 				if err := r.Print(w); err != nil {
