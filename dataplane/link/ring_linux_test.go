@@ -57,7 +57,8 @@ func TestPacketsStayUntilTheNextRead(t *testing.T) {
 	}
 }
 
-// Field case 22, the other half: stopping while reading.
+// Field case 22, the other half: 1000 times stopping while reading, with the
+// race detector too.
 func TestStartAndStopUnderTraffic(t *testing.T) {
 	leakCheck(t)
 	w := newWire(t, 1500)
@@ -74,10 +75,7 @@ func TestStartAndStopUnderTraffic(t *testing.T) {
 			}
 		}
 	})
-	cycles := 1000
-	if testing.Short() {
-		cycles = 40
-	}
+	const cycles = 1000
 	// Most of a cycle is waiting for the kernel, so several go on at once.
 	const abreast = 8
 	var total atomic.Int64

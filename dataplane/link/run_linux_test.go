@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"pktdirector/dataplane"
 	"pktdirector/dataplane/link"
 	"pktdirector/lvs"
@@ -114,57 +112,6 @@ func TestDirectorAddsLittleLatency(t *testing.T) {
 		}
 	}
 	t.Errorf("a lone SYN took %v through the director, want less than 2 ms", slow)
-}
-
-// Field case 47 through the whole director: down for five seconds and up again,
-// and the connections are still there.
-func TestDirectorSurvivesDownAndUp(t *testing.T) {
-	log, lines := newLog()
-	a := newArm(t, lvs.Route, link.AFPacketOptions{Log: log})
-	a.raw.send(t, ethernet(synFrom(t, 40000), leftMAC))
-	if read(t, a.at.Readers()[0], 1, toServer, nil) != 1 {
-		t.Fatal("the SYN was not forwarded")
-	}
-	pause := 5 * time.Second
-	if testing.Short() {
-		pause = time.Second
-	}
-	edit(t, a.near, "left", netlink.LinkSetDown)
-	used := cpuTime(t)
-	time.Sleep(pause)
-	if used = cpuTime(t) - used; used > pause/20 {
-		t.Errorf("%v with the interface down took %v of processor time, want less than 5 %%", pause, used)
-	}
-	edit(t, a.near, "left", netlink.LinkSetUp)
-	// The sender's own kernel notices its carrier some time later, and drops
-	// until then.
-	eventually(t, "the sender has carrier", func() (up bool) {
-		edit(t, a.far, "eth0", func(l netlink.Link) error {
-			up = l.Attrs().OperState == netlink.OperUp
-			return nil
-		})
-		return up
-	})
-	for what, p := range map[string]*packet.Packet{
-		"the first SYN":                        synFrom(t, 40001),
-		"a packet of the connection of before": packettest.Build(t, spec(packet.ACK, 10)),
-	} {
-		begin := time.Now()
-		a.raw.send(t, ethernet(p, leftMAC))
-		if n := read(t, a.at.Readers()[0], 1, toServer, nil); n != 1 || time.Since(begin) > time.Second {
-			t.Errorf("%s after the interface came up: forwarded %d times, %v later; want within a second", what, n, time.Since(begin))
-		}
-	}
-	if s := a.d.Status()[0].Stats; s.Conns != 2 || s.InPkts != 3 {
-		t.Errorf("%d connections and %d packets, want the one of before and a new one, and 3", s.Conns, s.InPkts)
-	}
-	eventually(t, "up is logged", func() bool { return lines.count("is up") > 0 })
-	if lines.count("the link is down") != 1 || lines.count("the link is up") != 1 {
-		t.Errorf("want one line about down and one about up:\n%s", lines)
-	}
-	if err := a.stop(); err != nil {
-		t.Error(err)
-	}
 }
 
 // 8 queues on one interface share one director without loss of count.

@@ -1,11 +1,12 @@
 package link_test
 
 import (
-	"syscall"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"pktdirector/dataplane/link"
 	"pktdirector/packet"
@@ -18,14 +19,17 @@ func TestInterfaceGoesDownAndComesBack(t *testing.T) {
 	l := open(t, w.middle, "left", link.AFPacketOptions{Log: log})
 	r := l.Readers()[0]
 	edit(t, w.middle, "left", netlink.LinkSetDown)
-	used := cpuTime(t)
+	// Only the reader's own thread counts: other tests wait meanwhile.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	used := cpuTime(t, unix.RUSAGE_THREAD)
 	batch, reads := newBatch(8), 0
 	for end := time.Now().Add(time.Second); time.Now().Before(end); reads++ {
 		if _, err := r.Read(batch); err != nil {
 			t.Fatalf("Read while the interface is down: %v", err)
 		}
 	}
-	if used = cpuTime(t) - used; used > 50*time.Millisecond || reads > 100 {
+	if used = cpuTime(t, unix.RUSAGE_THREAD) - used; used > 50*time.Millisecond || reads > 100 {
 		t.Errorf("waiting for a second took %v of processor time and %d reads", used, reads)
 	}
 	p := new(packet.Packet)
@@ -57,10 +61,11 @@ func TestInterfaceGoesDownAndComesBack(t *testing.T) {
 	}
 }
 
-func cpuTime(t *testing.T) time.Duration {
+// cpuTime is the processor time that the process or the thread used so far.
+func cpuTime(t *testing.T, who int) time.Duration {
 	t.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+	var u unix.Rusage
+	if err := unix.Getrusage(who, &u); err != nil {
 		t.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
