@@ -34,6 +34,7 @@ func mayImport() map[string][]string {
 		"dataplane/link": {"packet", "dataplane"},
 		"host":           {"packet", "lvs", "dataplane"},
 		"control":        {"packet", "lvs", "sched", "conntrack"},
+		"sim":            {"packet", "lvs", "sched", "conntrack", "modes/nat", "modes/dr", "modes/tun", "dataplane", "control"},
 		// The lab's tools are programs of their own beside the director.
 		"testbed":          {"packet", "lvs", "control", "testbed/traffic", "testbed/endpoint"},
 		"testbed/traffic":  {},

@@ -36,7 +36,7 @@ func TestEverySchedulerIsDocumented(t *testing.T) {
 // sorted puts the schedulers in the order in which people learn them.
 func sorted(names []string) []string {
 	var out []string
-	for _, n := range []string{"rr", "wrr", "lc", "wlc"} {
+	for _, n := range []string{"rr", "wrr", "lc", "wlc", "sed", "nq", "fo", "ovf", "dh", "sh", "mh", "lblc", "lblcr", "twos", "none"} {
 		for _, have := range names {
 			if have == n {
 				out = append(out, n)

@@ -69,7 +69,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a huge port", "port: 80\n", "port: 99999999999999999999\n", `is`},
 		{"a port in words", "port: 80\n", "port: http\n", `"http" is not a whole number from 1 to 65535`},
 		{"a port with a fraction", "port: 80\n", "port: 80.5\n", `"80.5" is not a whole number`},
-		{"an unknown scheduler", "    method: nat", "    scheduler: best\n    method: nat", `d.yaml:7:16: services[0].scheduler: scheduler "best" is not known: one of lc, rr, wlc, wrr`},
+		{"an unknown scheduler", "    method: nat", "    scheduler: best\n    method: nat", `d.yaml:7:16: services[0].scheduler: scheduler "best" is not known: one of dh, fo, lblc`},
 		{"an unknown method", "method: nat", "method: natt", `d.yaml:7:13: services[0].method: forwarding method "natt" is not known: write nat`},
 		{"no method", "    method: nat\n", "", `d.yaml:8:9: services[0].servers[0]: method is missing: write nat, dr or tun`},
 		{"an unknown protocol", "protocol: tcp", "protocol: sctp", `d.yaml:5:15: services[0].protocol: "sctp" cannot be balanced: write tcp or udp`},
