@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 
@@ -54,6 +55,7 @@ type Route struct {
 
 // Bounds of what a configuration file may say.
 const (
+	maxLinks    = 256
 	maxVLAN     = 4094 // IEEE 802.1Q: 0 and 4095 are reserved
 	minSlots    = 64
 	maxSlots    = 1 << 20
@@ -65,7 +67,13 @@ const (
 
 // Load reads the configuration file at path.
 func Load(path string) (*Config, error) {
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	defer f.Close()
+	// More than Parse takes, which says so: the file may have no end.
+	data, err := io.ReadAll(io.LimitReader(f, 2*maxBytes))
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}

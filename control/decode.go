@@ -1,7 +1,7 @@
 package control
 
 import (
-	"slices"
+	"net/netip"
 	"strings"
 
 	"pktdirector/lvs"
@@ -23,22 +23,29 @@ func decodeConfig(c *Config, root value) {
 			c.Control = s
 		}
 	}
-	if v := m["services"]; v.missing() || len(v.list()) == 0 {
-		at := root
-		at.path = "services"
-		at.wrong("is missing: at least one virtual service must be there")
-	}
-	for i, v := range m["services"].list() {
-		decodeService(c, v, i)
+	d := serviceDecoder{config: c, seen: map[lvs.ServiceKey]int{}}
+	for i, v := range atLeastOne(root, m["services"], "virtual service") {
+		d.decode(v, i)
 	}
 }
 
-func decodeLinks(c *Config, root, links value) {
-	if links.missing() || len(links.list()) == 0 {
-		root.path = "links"
-		root.wrong("is missing: at least one interface must be there")
+// atLeastOne returns the items of a list that must not be empty.
+func atLeastOne(root, list value, what string) []value {
+	items, ok := list.list()
+	if ok && len(items) == 0 {
+		root.path = list.path
+		root.wrong("is missing: at least one %s must be there", what)
 	}
-	for _, v := range links.list() {
+	return items
+}
+
+func decodeLinks(c *Config, root, links value) {
+	items := atLeastOne(root, links, "interface")
+	if len(items) > maxLinks {
+		items[maxLinks].wrong("there are %d links: at most %d can be there", len(items), maxLinks)
+		items = items[:maxLinks]
+	}
+	for _, v := range items {
 		c.Links = append(c.Links, decodeLink(c, v))
 	}
 }
@@ -46,8 +53,7 @@ func decodeLinks(c *Config, root, links value) {
 func decodeLink(c *Config, v value) Link {
 	l := Link{Type: AFPacket}
 	m := v.mapping("name", "type", "vlan", "ring", "addresses")
-	if n := m["name"]; n.missing() {
-		v.wrong("name is missing: the interface's name, like eth0")
+	if n := m["name"]; !v.needs(n, "name is missing: the interface's name, like eth0") {
 	} else if s, ok := n.text(); ok {
 		if !isInterfaceName(s) {
 			n.wrong("%q cannot be an interface's name: 1 to %d characters without / and blanks", s, maxName)
@@ -63,9 +69,9 @@ func decodeLink(c *Config, v value) Link {
 		}
 	}
 	if n := m["vlan"]; !n.missing() {
-		id, _ := n.integer(1, maxVLAN)
+		id, ok := n.integer(1, maxVLAN)
 		l.VLAN = uint16(id)
-		if l.Type == Tundev {
+		if ok && l.Type == Tundev {
 			n.wrong("a tundev carries no frames, so it has no VLAN: leave it out")
 		}
 	}
@@ -86,7 +92,8 @@ func decodeLink(c *Config, v value) Link {
 			l.Ring.SlotSize = int(size)
 		}
 	}
-	for _, a := range m["addresses"].list() {
+	addresses, _ := m["addresses"].list()
+	for _, a := range addresses {
 		if p, ok := a.prefix(); ok {
 			l.Addresses = append(l.Addresses, p)
 		}
@@ -104,11 +111,12 @@ func isInterfaceName(s string) bool {
 }
 
 func decodeRoutes(c *Config, routes value) {
-	for _, v := range routes.list() {
+	items, _ := routes.list()
+	seen := map[netip.Prefix]bool{}
+	for _, v := range items {
 		var r Route
 		m := v.mapping("to", "via", "link")
-		if t := m["to"]; t.missing() {
-			v.wrong("to is missing: the destination, like 0.0.0.0/0")
+		if t := m["to"]; !v.needs(t, "to is missing: the destination, like 0.0.0.0/0") {
 		} else if p, ok := t.prefix(); ok {
 			if p != p.Masked() {
 				t.wrong("%s has bits set after its prefix: write %s", p, p.Masked())
@@ -134,14 +142,15 @@ func decodeRoutes(c *Config, routes value) {
 		case len(c.Links) == 1:
 			r.Link = c.Links[0].Name
 		default:
-			v.wrong("link is missing: the name of one of the links")
+			v.needs(l, "link is missing: the name of one of the links")
 		}
 		if l := c.Link(r.Link); l != nil && l.Type == Tundev && r.Via.IsValid() {
 			m["via"].wrong("the tundev %s has no neighbours, the host routes what comes out of it: leave via out", l.Name)
 		}
-		if slices.ContainsFunc(c.Routes, func(o Route) bool { return o.To == r.To && r.To.IsValid() }) {
+		if r.To.IsValid() && seen[r.To] {
 			v.wrong("a route to %s stands here already: write one", r.To)
 		}
+		seen[r.To] = true
 		c.Routes = append(c.Routes, r)
 	}
 }
@@ -154,16 +163,23 @@ func linkNames(c *Config) []string {
 	return names
 }
 
-func decodeService(c *Config, v value, index int) {
+// serviceDecoder reads the virtual services.
+type serviceDecoder struct {
+	config *Config
+	seen   map[lvs.ServiceKey]int // the index of each
+}
+
+func (sd *serviceDecoder) decode(v value, index int) {
 	s := lvs.VirtualService{Scheduler: "wlc"}
 	m := v.mapping("vip", "protocol", "port", "scheduler", "method", "servers")
-	if a := m["vip"]; a.missing() {
-		v.wrong("vip is missing: the address that clients connect to")
+	if a := m["vip"]; !v.needs(a, "vip is missing: the address that clients connect to") {
 	} else if addr, ok := a.unicast(); ok {
 		s.VIP = packet.AddrFrom(addr)
+		if addr.IsLoopback() {
+			a.wrong("%s is reached by no other machine: write an address that clients can connect to", addr)
+		}
 	}
-	if p := m["protocol"]; p.missing() {
-		v.wrong("protocol is missing: tcp or udp")
+	if p := m["protocol"]; !v.needs(p, "protocol is missing: tcp or udp") {
 	} else if word, ok := p.text(); ok {
 		switch word {
 		case "tcp":
@@ -174,9 +190,7 @@ func decodeService(c *Config, v value, index int) {
 			p.wrong("%q cannot be balanced: write tcp or udp", word)
 		}
 	}
-	if p := m["port"]; p.missing() {
-		v.wrong("port is missing: a number from 1 to 65535")
-	} else {
+	if p := m["port"]; v.needs(p, "port is missing: a number from 1 to 65535") {
 		n, _ := p.integer(1, 65535)
 		s.Port = uint16(n)
 	}
@@ -188,17 +202,21 @@ func decodeService(c *Config, v value, index int) {
 			}
 		}
 	}
-	for first, o := range c.Ruleset.Services {
-		if o.ServiceKey == s.ServiceKey && s.VIP.IsValid() && s.Port != 0 && s.Proto != 0 {
+	if s.VIP.IsValid() && s.Port != 0 && s.Proto != 0 {
+		if first, there := sd.seen[s.ServiceKey]; there {
 			v.wrong("%s stands already in services[%d]: join their servers in one", s.ServiceKey, first)
+		} else {
+			sd.seen[s.ServiceKey] = index
 		}
 	}
-	d := serverDecoder{links: c.Links, service: &s, method: m["method"]}
+	c := sd.config
+	d := serverDecoder{links: c.Links, service: &s, method: m["method"], seen: map[lvs.ServerKey]int{}}
 	if !d.method.missing() {
 		d.fallback, d.known = d.methodOf(d.method)
 	}
-	for _, sv := range m["servers"].list() {
-		s.Servers = append(s.Servers, d.decode(sv))
+	servers, _ := m["servers"].list()
+	for i, sv := range servers {
+		s.Servers = append(s.Servers, d.decode(sv, i))
 	}
 	c.Ruleset.Services = append(c.Ruleset.Services, s)
 }

@@ -11,17 +11,17 @@ import (
 type serverDecoder struct {
 	links    []Link
 	service  *lvs.VirtualService
-	method   value      // the service's own method key
-	fallback lvs.Method // what it says
-	known    bool       // whether it says something valid
+	method   value                 // the service's own method key
+	fallback lvs.Method            // what it says
+	known    bool                  // whether it says something valid
+	seen     map[lvs.ServerKey]int // the index of each server
 }
 
-func (d *serverDecoder) decode(v value) lvs.RealServer {
+func (d *serverDecoder) decode(v value, index int) lvs.RealServer {
 	rs := lvs.RealServer{Method: d.fallback, Weight: 1}
 	rs.Port = d.service.Port
 	m := v.mapping("address", "port", "weight", "method")
-	if a := m["address"]; a.missing() {
-		v.wrong("address is missing: the real server's")
+	if a := m["address"]; !v.needs(a, "address is missing: the real server's") {
 	} else if addr, ok := a.unicast(); ok {
 		rs.RIP = packet.AddrFrom(addr)
 		switch vip := d.service.VIP; {
@@ -39,8 +39,8 @@ func (d *serverDecoder) decode(v value) lvs.RealServer {
 		if got, ok := d.methodOf(method); ok {
 			rs.Method = got
 		}
-	case d.method.missing():
-		v.wrong("method is missing: write nat, dr or tun here, or for all servers at the service")
+	case d.method.missing() && !d.method.faulty:
+		v.needs(method, "method is missing: write nat, dr or tun here, or for all servers at the service")
 	}
 	if w := m["weight"]; !w.missing() {
 		n, _ := w.integer(0, lvs.MaxWeight)
@@ -54,9 +54,11 @@ func (d *serverDecoder) decode(v value) lvs.RealServer {
 				rs.Port, d.service.Port, rs.Method.Short(), d.service.Port)
 		}
 	}
-	for first, o := range d.service.Servers {
-		if o.ServerKey == rs.ServerKey && rs.RIP.IsValid() {
+	if rs.RIP.IsValid() && rs.Port != 0 {
+		if first, there := d.seen[rs.ServerKey]; there {
 			v.wrong("%s stands already as servers[%d] of this service: write it once, with the weight it shall have", rs.ServerKey, first)
+		} else {
+			d.seen[rs.ServerKey] = index
 		}
 	}
 	return rs
@@ -106,7 +108,7 @@ func (v value) address() (netip.Addr, bool) {
 // unicast reads an address that one machine can have.
 func (v value) unicast() (netip.Addr, bool) {
 	a, ok := v.address()
-	if ok && (a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})) {
+	if ok && (a.IsUnspecified() || a.IsMulticast() || a.Is4() && (a.As4()[0] == 0 || a.As4()[0] >= 240)) {
 		v.wrong("%s is no unicast address: write one that a single machine can have", a)
 		return a, false
 	}

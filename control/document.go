@@ -1,14 +1,18 @@
 package control
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -17,7 +21,7 @@ import (
 // instead of stopping at the first fault.
 type document struct {
 	name    string
-	anchors map[string]ast.Node
+	aliases map[*ast.AliasNode]ast.Node // what each *name stands for
 	faults  []fault
 }
 
@@ -32,17 +36,42 @@ type value struct {
 	doc  *document
 	node ast.Node
 	path string
+	// faulty says that a fault is recorded already that explains why nothing
+	// can be read here: there is nothing to add to it.
+	faulty bool
 }
+
+// Bounds of a file, far above what people write. The parser is slow on deep
+// nesting.
+const (
+	maxBytes  = 1 << 20
+	maxDepth  = 32
+	maxFaults = 50 // that are told
+)
 
 // parseDocument reads the one YAML document that data must hold.
 func parseDocument(name string, data []byte) (*document, value, error) {
-	doc := &document{name: name, anchors: map[string]ast.Node{}}
-	file, err := parser.ParseBytes(data, 0)
+	doc := &document{name: name, aliases: map[*ast.AliasNode]ast.Node{}}
+	refuse := func(at *token.Token, format string, args ...any) (*document, value, error) {
+		doc.fault(at, "", format, args...)
+		return nil, value{}, doc.err()
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // a byte order mark, as some editors write it
+	if len(data) > maxBytes {
+		return refuse(nil, "the file is larger than %d bytes: that is no configuration", maxBytes)
+	}
+	if !utf8.Valid(data) {
+		return refuse(nil, "the file is not UTF-8: save it in that encoding")
+	}
+	tokens := lexer.Tokenize(string(data))
+	if at := tooDeep(tokens); at != nil {
+		return refuse(at, "is nested more than %d deep here: a configuration needs 4", maxDepth)
+	}
+	file, err := parser.Parse(tokens, 0)
 	if err != nil {
 		var y yaml.Error
 		if errors.As(err, &y) && y.GetToken() != nil {
-			doc.fault(y.GetToken(), "", "%s", y.GetMessage())
-			return nil, value{}, doc.err()
+			return refuse(y.GetToken(), "%s", y.GetMessage())
 		}
 		return nil, value{}, fmt.Errorf("%s: %w", name, err)
 	}
@@ -54,24 +83,69 @@ func parseDocument(name string, data []byte) (*document, value, error) {
 	}
 	switch {
 	case len(bodies) == 0:
-		return nil, value{}, fmt.Errorf("%s:1:1: the file is empty: links and services must be in it", name)
+		return refuse(nil, "the file is empty: links and services must be in it")
 	case len(bodies) > 1:
-		doc.fault(value{doc: doc, node: bodies[1]}.token(), "", "a second document begins here: the configuration is one")
-		return nil, value{}, doc.err()
+		return refuse(value{doc: doc, node: bodies[1]}.token(), "a second document begins here: the configuration is one")
 	}
-	ast.Walk(anchorWalk{doc}, bodies[0])
+	ast.Walk(nameWalk{doc, map[string]ast.Node{}}, bodies[0])
 	return doc, value{doc: doc, node: bodies[0]}, nil
 }
 
-// anchorWalk remembers the nodes that have a name (&name).
-type anchorWalk struct{ doc *document }
+// tooDeep returns the token at which something is nested too deep, or nil. It
+// counts what can nest without a line of its own: flow collections, and the
+// openings that stand together on one line.
+func tooDeep(tokens token.Tokens) *token.Token {
+	flow, line, openings := 0, 0, 0
+	for _, t := range tokens {
+		if t.Position.Line != line {
+			line, openings = t.Position.Line, 0
+		}
+		switch t.Type {
+		case token.MappingStartType, token.SequenceStartType:
+			flow++
+		case token.MappingEndType, token.SequenceEndType:
+			flow = max(flow-1, 0)
+		case token.SequenceEntryType, token.MappingKeyType, token.TagType:
+			openings++
+		}
+		if flow > maxDepth || flow == 0 && openings > maxDepth {
+			return t
+		}
+	}
+	return nil
+}
 
-func (w anchorWalk) Visit(n ast.Node) ast.Visitor {
-	if a, ok := n.(*ast.AnchorNode); ok {
-		w.doc.anchors[a.Name.GetToken().Value] = a.Value
+// nameWalk finds out what aliases (*name) stand for: the nearest node before
+// them that has the name (&name). It records names and tags that lead nowhere.
+type nameWalk struct {
+	doc   *document
+	named map[string]ast.Node
+}
+
+func (w nameWalk) Visit(n ast.Node) ast.Visitor {
+	switch n := n.(type) {
+	case *ast.AnchorNode:
+		w.named[n.Name.GetToken().Value] = n.Value
+	case *ast.AliasNode:
+		name := n.Value.GetToken()
+		if to, ok := w.named[name.Value]; ok {
+			w.doc.aliases[n] = to
+		} else {
+			w.doc.fault(n.GetToken(), "", "*%s stands for nothing: no &%[1]s stands before it", name.Value)
+		}
+		return nil
+	case *ast.TagNode:
+		switch n.GetToken().Value {
+		case tagString, "!!int", "!!map", "!!seq":
+		default:
+			w.doc.fault(n.GetToken(), "", "the tag %s has no meaning here: leave it out", n.GetToken().Value)
+		}
 	}
 	return w
 }
+
+// tagString makes a text of what looks like a number.
+const tagString = "!!str"
 
 func (d *document) fault(at *token.Token, path, format string, args ...any) {
 	f := fault{line: 1, column: 1, text: fmt.Sprintf(format, args...)}
@@ -90,7 +164,11 @@ func (d *document) err() error {
 		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
 	})
 	var errs []error
-	for _, f := range d.faults {
+	for i, f := range d.faults {
+		if i == maxFaults {
+			errs = append(errs, fmt.Errorf("%s: and %d more", d.name, len(d.faults)-i))
+			break
+		}
 		errs = append(errs, fmt.Errorf("%s:%d:%d: %s", d.name, f.line, f.column, f.text))
 	}
 	return errors.Join(errs...)
@@ -123,12 +201,14 @@ func (v value) token() *token.Token {
 // plain returns v's node without anchor, alias or tag around it.
 func (v value) plain() ast.Node {
 	n := v.node
-	for range 8 {
+	for range maxDepth {
 		switch w := n.(type) {
 		case *ast.AnchorNode:
 			n = w.Value
+		case *ast.TagNode:
+			n = w.Value
 		case *ast.AliasNode:
-			n = v.doc.anchors[w.Value.GetToken().Value]
+			n = v.doc.aliases[w]
 		default:
 			return n
 		}
@@ -136,10 +216,25 @@ func (v value) plain() ast.Node {
 	return nil
 }
 
-// missing reports whether v was not written, or without a value.
+// isText reports whether v is tagged as a text, by "!!str".
+func (v value) isText() bool {
+	t, ok := v.node.(*ast.TagNode)
+	return ok && t.GetToken().Value == tagString
+}
+
+// missing reports whether v was not written, or cannot be read.
 func (v value) missing() bool {
 	n := v.plain()
-	return n == nil || n.Type() == ast.NullType
+	return v.faulty || n == nil || n.Type() == ast.NullType
+}
+
+// needs reports whether the child of v's mapping is there. One that was not
+// written is a fault of v.
+func (v value) needs(child value, format string, args ...any) bool {
+	if child.missing() && !child.faulty {
+		v.wrong(format, args...)
+	}
+	return !child.missing()
 }
 
 // mapping returns the values of v's keys; each key must be one of known. A
@@ -156,7 +251,13 @@ func (v value) mapping(known ...string) map[string]value {
 	case *ast.MappingValueNode:
 		pairs = []*ast.MappingValueNode{n}
 	default:
-		v.wrong("must be a mapping with the keys %s, not %s", strings.Join(known, ", "), v.kind())
+		if !v.faulty {
+			v.wrong("must be a mapping with the keys %s, not %s", strings.Join(known, ", "), v.kind())
+		}
+		for k, c := range out {
+			c.faulty = true
+			out[k] = c
+		}
 		return out
 	}
 	seen := map[string]bool{}
@@ -170,7 +271,15 @@ func (v value) mapping(known ...string) map[string]value {
 			v.doc.fault(key, v.child(name), "stands here a second time: write it once")
 		default:
 			seen[name] = true
-			out[name] = value{doc: v.doc, node: p.Value, path: v.child(name)}
+			c := value{doc: v.doc, node: p.Value, path: v.child(name)}
+			switch c.plain().(type) {
+			case nil: // an alias that stands for nothing
+				c.faulty = true
+			case *ast.NullNode:
+				v.doc.fault(key, c.path, "has no value: write one, or leave the key out")
+				c.faulty = true
+			}
+			out[name] = c
 		}
 	}
 	return out
@@ -183,21 +292,23 @@ func (v value) child(key string) string {
 	return v.path + "." + key
 }
 
-// list returns v's items; none when v is missing.
-func (v value) list() []value {
+// list returns v's items; none when v is missing. It is false when v is no
+// list.
+func (v value) list() ([]value, bool) {
 	if v.missing() {
-		return nil
+		return nil, !v.faulty
 	}
 	seq, ok := v.plain().(*ast.SequenceNode)
 	if !ok {
 		v.wrong("must be a list, not %s", v.kind())
-		return nil
+		return nil, false
 	}
 	out := make([]value, len(seq.Values))
 	for i, n := range seq.Values {
 		out[i] = value{doc: v.doc, node: n, path: fmt.Sprintf("%s[%d]", v.path, i)}
+		out[i].faulty = out[i].plain() == nil // an alias that stands for nothing
 	}
-	return out
+	return out, true
 }
 
 // text returns the scalar v as it is written.
@@ -208,14 +319,21 @@ func (v value) text() (string, bool) {
 	case *ast.IntegerNode, *ast.FloatNode:
 		return n.GetToken().Value, true
 	}
-	v.wrong("must be a word, not %s", v.kind())
+	if !v.faulty {
+		v.wrong("must be a word, not %s", v.kind())
+	}
 	return "", false
 }
 
-// integer returns the whole number v, which must be in [low, high].
+// integer returns the whole number v, which must be in [low, high] and written
+// in plain decimal digits: what else YAML has (0x50, 0b1, 8_0, 080) reads
+// differently to people and from one version of YAML to the next.
 func (v value) integer(low, high int64) (int64, bool) {
+	if v.faulty {
+		return 0, false
+	}
 	n, ok := v.plain().(*ast.IntegerNode)
-	if !ok {
+	if !ok || v.isText() {
 		text := v.kind()
 		if s, isText := v.plain().(*ast.StringNode); isText {
 			text = fmt.Sprintf("%q", s.Value)
@@ -229,6 +347,10 @@ func (v value) integer(low, high int64) (int64, bool) {
 		i = x
 	case uint64:
 		i = int64(min(x, 1<<63-1))
+	}
+	if written := n.GetToken().Value; written != strconv.FormatInt(i, 10) && i != 1<<63-1 {
+		v.wrong("%s is not written in plain decimal digits: a whole number from %d to %d", written, low, high)
+		return 0, false
 	}
 	if i < low || i > high {
 		v.wrong("%s is out of range: %d to %d", n.GetToken().Value, low, high)
