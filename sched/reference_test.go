@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sort"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -37,7 +36,6 @@ func (s *server) eligible() bool { return s.weight > 0 && !s.full }
 type client struct {
 	src, dst uint32
 	port     uint16
-	now      time.Duration
 }
 
 // model is a slow scheduler. list is newest first; changed is called after
