@@ -289,6 +289,9 @@ func (w *Worker) reply(p *packet.Packet) Verdict {
 // UDP packet, an SCTP packet with INIT, and a TCP segment with SYN but without RST; with sloppy_tcp any
 // segment but RST.
 func (w *Worker) mayStart(p *packet.Packet) bool {
+	if p.ShortTransport() {
+		return false
+	}
 	switch p.Flow.Proto {
 	case packet.SCTP:
 		if w.d.tunables.Load().SloppySCTP != 0 {
@@ -352,7 +355,8 @@ func (w *Worker) touch(slot conntrack.Slot, c *conntrack.Conn, dir conntrack.Dir
 	if p.Flow.Proto == packet.SCTP {
 		what = p.Chunk
 	}
-	if slot.Step(c, dir, what, w.now) {
+	// A header cut short may be forwarded, but says nothing about the state.
+	if !p.ShortTransport() && slot.Step(c, dir, what, w.now) {
 		dest.Move(c.Active())
 	}
 	if c.State != was && !c.Control.IsZero() && assures(c, dir) {

@@ -135,6 +135,9 @@ func parseIPv6(p *Packet) ParseError {
 	p.DF = true
 	p.Flow.Src = AddrFrom16(b[8:])
 	p.Flow.Dst = AddrFrom16(b[24:])
+	if p.Flow.Src.Is4() || p.Flow.Dst.Is4() {
+		return ErrVersion // an IPv4-mapped address must not pass for IPv4
+	}
 	next, at := b[6], IPv6HeaderLen
 	for range maxExtensions {
 		var size int

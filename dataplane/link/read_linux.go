@@ -167,6 +167,9 @@ func (b *bigFrames) add(p *packet.Packet) {
 // skip says that the packet added last is not wanted.
 func (b *bigFrames) skip() { b.packets[b.n-1] = nil }
 
+// readRetries bounds the attempts to read past errors of the socket.
+const readRetries = 8
+
 // readCopies reads what was added. A frame that is not there, since the
 // socket's buffer was full, stays the truncated one of the ring.
 func (q *queue) readCopies(fd uintptr) {
@@ -179,10 +182,13 @@ func (q *queue) readCopies(fd uintptr) {
 		b.msgs[i].hdr.Iov = &b.iov[i]
 		b.msgs[i].hdr.SetIovlen(1)
 	}
-	got := 0
+	got, retries := 0, 0
 	for got < b.n {
 		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&b.msgs[got])), uintptr(b.n-got), unix.MSG_DONTWAIT, 0, 0)
-		if errno == unix.EINTR {
+		// An error that waits on the socket, as when the interface goes
+		// down, is taken off it by this read; the frames are still there.
+		if errno != 0 && errno != unix.EAGAIN && retries < readRetries {
+			retries++
 			continue
 		}
 		if errno != 0 || n == 0 {
