@@ -103,6 +103,27 @@ func TestParseRefuses(t *testing.T) {
 		{"no links", "links:\n  - name: eth0\n", "", `links: is missing`},
 		{"no services", good, "links: [{name: eth0}]", `services: is missing`},
 		{"a missing VIP", "vip: 192.0.2.10\n    ", "", `d.yaml:4:5: services[0]: vip is missing`},
+		{"a loopback VIP", "192.0.2.10", "127.1.2.3", `d.yaml:4:10: services[0].vip: 127.1.2.3 is reached by no other machine`},
+		{"an IPv6 loopback VIP", "192.0.2.10", "'::1'", `::1 is reached by no other machine`},
+		{"a reserved VIP", "192.0.2.10", "240.0.0.1", `240.0.0.1 is no unicast address`},
+		{"a server of this network", "10.2.0.1", "0.1.2.3", `d.yaml:9:19: services[0].servers[0].address: 0.1.2.3 is no unicast address`},
+		{"a reserved server", "10.2.0.1", "250.2.0.1", `250.2.0.1 is no unicast address`},
+		{"a port with an underscore", "port: 80\n", "port: 8_0\n", `d.yaml:6:11: services[0].port: 8_0 is not written in plain decimal digits: a whole number from 1 to 65535`},
+		{"a binary port", "port: 80\n", "port: 0b1010000\n", `0b1010000 is not written in plain decimal digits`},
+		{"an octal port", "port: 80\n", "port: 0o120\n", `0o120 is not written in plain decimal digits`},
+		{"a port that may be octal", "port: 80\n", "port: 0120\n", `0120 is not written in plain decimal digits`},
+		{"a hexadecimal port", "port: 80\n", "port: 0x50\n", `0x50 is not written in plain decimal digits`},
+		{"a port with a sign", "port: 80\n", "port: +80\n", `d.yaml:6:11: services[0].port: `},
+		{"a port tagged as text", "port: 80\n", "port: !!str 80\n", `is not a whole number from 1 to 65535`},
+		{"a key without a value", "method: nat", "method: nat\n    scheduler:", `d.yaml:8:5: services[0].scheduler: has no value: write one, or leave the key out`},
+		{"null", "method: nat", "method: ~", `d.yaml:7:5: services[0].method: has no value`},
+		{"an alias that stands for nothing", "port: 80\n", "port: *web\n", `d.yaml:6:11: *web stands for nothing: no &web stands before it`},
+		{"an alias before what it stands for", "    port: 80\n    method: nat", "    port: *web\n    method: &web nat", `d.yaml:6:11: *web stands for nothing`},
+		{"an unknown tag", "port: 80\n", "port: !port 80\n", `d.yaml:6:11: the tag !port has no meaning here: leave it out`},
+		{"another encoding", "links:", "\xff\xfel\x00:", `d.yaml:1:1: the file is not UTF-8`},
+		{"more than a megabyte", "links:", strings.Repeat("# much\n", 150_000) + "links:", `d.yaml:1:1: the file is larger than 1048576 bytes`},
+		{"a deep flow", "links:", "x: " + strings.Repeat("[", 500_000) + "\nlinks:", `d.yaml:1:36: is nested more than 32 deep here`},
+		{"a deep line", "links:", strings.Repeat("- ", 250_000) + "\nlinks:", `d.yaml:1:65: is nested more than 32 deep here`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			text := strings.Replace(good, c.old, c.new, 1)
@@ -134,6 +155,77 @@ func TestParseTellsEveryFaultInOrder(t *testing.T) {
 	lines := strings.Split(err.Error(), "\n")
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], "d.yaml:4:10:") || !strings.HasPrefix(lines[1], "d.yaml:9:35:") {
 		t.Errorf("got\n%v\nwant one line for the VIP and one for the port", err)
+	}
+}
+
+// One mistake is told once.
+func TestParseTellsAFaultOnce(t *testing.T) {
+	for _, c := range []struct{ name, old, new, want string }{
+		{"links as a word", "links:\n  - name: eth0", "links: eth0", `d.yaml:1:8: links: must be a list, not "eth0"`},
+		{"links as a mapping", "links:\n  - name: eth0", "links:\n  name: eth0", `d.yaml:2:3: links: must be a list, not a mapping`},
+		{"links with nothing", "links:\n  - name: eth0", "links:", `d.yaml:1:1: links: has no value: write one, or leave the key out`},
+		{"no link in the list", "links:\n  - name: eth0", "links: []", `d.yaml:1:1: links: is missing: at least one interface must be there`},
+		{"a link as a word", "- name: eth0", "- eth0", `d.yaml:2:5: links[0]: must be a mapping with the keys name, type, vlan, ring, addresses, not "eth0"`},
+		{"a list as a link's name", "name: eth0", "name: [eth0]", `d.yaml:2:11: links[0].name: must be a word, not a list`},
+		{"services as a word", good[strings.Index(good, "services:"):], "services: web\n", `d.yaml:3:11: services: must be a list, not "web"`},
+		{"a service as a number", good[strings.Index(good, "services:"):], "services: [5]\n", `d.yaml:3:12: services[0]: must be a mapping with the keys vip, protocol, port, scheduler, method, servers, not "5"`},
+		{"servers as a mapping", "      - {address: 10.2.0.1, port: 8080}", "      address: 10.2.0.1", `d.yaml:9:7: services[0].servers: must be a list, not a mapping`},
+		{"a server as a word", "{address: 10.2.0.1, port: 8080}", "10.2.0.1", `d.yaml:9:9: services[0].servers[0]: must be a mapping with the keys address, port, weight, method, not "10.2.0.1"`},
+		{"a list as the VIP", "vip: 192.0.2.10", "vip: [192.0.2.10]", `d.yaml:4:10: services[0].vip: must be a word, not a list`},
+		{"a mapping as the port", "port: 80\n", "port: {web: 80}\n", `d.yaml:6:11: services[0].port: a mapping is not a whole number from 1 to 65535`},
+		{"a list as the method", "method: nat", "method: [nat]", `d.yaml:7:13: services[0].method: must be a word, not a list`},
+		{"an alias for nothing", "vip: 192.0.2.10", "vip: *v", `d.yaml:4:10: *v stands for nothing: no &v stands before it`},
+		{"an alias for nothing as a server", "{address: 10.2.0.1, port: 8080}", "*s", `d.yaml:9:9: *s stands for nothing: no &s stands before it`},
+		{"two servers with a bad port", "port: 8080}", "port: x}\n      - {address: 10.2.0.1}", `d.yaml:9:35: services[0].servers[0].port: "x" is not a whole number from 1 to 65535`},
+		{"a word as the whole file", good, "pktdirector\n", `d.yaml:1:1: must be a mapping with the keys links, routes, control, services, not "pktdirector"`},
+	} {
+		text := strings.Replace(good, c.old, c.new, 1)
+		_, err := control.Parse("d.yaml", []byte(text))
+		if err == nil {
+			t.Errorf("%s: was accepted:\n%s", c.name, text)
+		} else if err.Error() != c.want {
+			t.Errorf("%s: got\n%v\nwant\n%s", c.name, err, c.want)
+		}
+	}
+}
+
+// Of a file that is wrong all over, some faults are told, and how many more.
+func TestParseTellsSomeOfManyFaults(t *testing.T) {
+	_, err := control.Parse("d.yaml", []byte(good+"routes:\n"+strings.Repeat("  - x\n", 60)))
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != 51 || lines[50] != "d.yaml: and 10 more" {
+		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
+	}
+}
+
+// What YAML and editors let people write and means nothing else.
+func TestParseAccepts(t *testing.T) {
+	want, err := control.Parse("d.yaml", []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, old, new string }{
+		{"a byte order mark", "links:", "\ufefflinks:"},
+		{"lines that end as on Windows", "\n", "\r\n"},
+		{"a name tagged as text", "name: eth0", "name: !!str eth0"},
+		{"a tagged number", "port: 80\n", "port: !!int 80\n"},
+		{"tagged collections", "links:\n", "links: !!seq\n"},
+		{"an alias", "port: 80\n    method: nat\n    servers:\n      - {address: 10.2.0.1, port: 8080}", "port: 80\n    method: &m nat\n    servers:\n      - {address: 10.2.0.1, port: 8080, method: *m}"},
+		{"a name given twice, the nearest counts", "method: nat\n    servers:\n      - {address: 10.2.0.1, port: 8080}", "scheduler: &m wlc\n    method: &m nat\n    servers:\n      - {address: 10.2.0.1, port: 8080, method: *m}"},
+	} {
+		text := strings.ReplaceAll(good, c.old, c.new)
+		if text == good {
+			t.Fatalf("%s: the case changes nothing", c.name)
+		}
+		got, err := control.Parse("d.yaml", []byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		} else if diff := cmp.Diff(want, got, opaque(), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+	if _, err := control.Load("/dev/zero"); err == nil || !strings.Contains(err.Error(), "is larger than") {
+		t.Errorf("a file without end: %v", err)
 	}
 }
 
@@ -169,6 +261,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add(reference)
 	}
 	f.Add([]byte("a: &a [*a]\nlinks: *a\nservices: *b"))
+	f.Add([]byte("\ufefflinks: [{name: !!str 7}]\nservices: [{vip: &v 192.0.2.1, protocol: tcp, port: 0o7, method:}, *v]"))
 	f.Add([]byte("links: [{name: e, vlan: 3}]\nservices: [{vip: ::1, protocol: udp, port: 0x35, servers: []}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := control.Parse("f", data)
