@@ -115,6 +115,62 @@ func TestLabUpExecStatusDown(t *testing.T) {
 	}
 }
 
+// The commands on the page about labs are as they stand there: each can be
+// typed, and ends as the page says.
+func TestLabPage(t *testing.T) {
+	keeping(t)
+	bin := t.TempDir()
+	if err := os.Symlink(executable(t), filepath.Join(bin, "pktdirector")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	text, err := os.ReadFile("../../docs/lab.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## A lab that stays\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	open := false // ARP on a server, from one command of the page on
+	ran := 0
+	for line := range strings.Lines(section) {
+		args, ok := strings.CutPrefix(line, "    pktdirector ")
+		if !ok {
+			continue
+		}
+		words := strings.Fields(args)
+		if i := slices.Index(words, "--"); i >= 0 {
+			if _, err := exec.LookPath(words[i+1]); err != nil {
+				t.Logf("left out, as %v: %s", err, line)
+				continue
+			}
+		}
+		ran++
+		asks := slices.Contains(words, "check-arp")
+		r := pktdirector(t, "", words...)
+		switch machines := strings.Fields(r.out); {
+		case asks && open && (r.code != exitFailed || len(machines) != 2 || !strings.Contains(r.err, "only the director may")):
+			t.Errorf("%s: %+v, want two machines and exit code 1", line, r)
+		case asks && !open && (r.code != 0 || len(machines) != 1):
+			t.Errorf("%s: %+v, want one machine", line, r)
+		case !asks && r.code != 0:
+			t.Errorf("%s: %+v", line, r)
+		}
+		open = open || strings.Contains(args, "arp_ignore=0")
+	}
+	if ran < 8 || !open {
+		t.Errorf("%d commands were found on the page, want all of them", ran)
+	}
+}
+
+func executable(t *testing.T) string {
+	t.Helper()
+	file, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // Labs of one name that go up and down at once, by several callers: whoever
 // is told that the lab is up has one that answers, and in the end all are gone.
 func TestLabUpAndDownAtOnce(t *testing.T) {
