@@ -80,7 +80,11 @@ func (r *reading) table(links []Link, static Static) dataplane.HostTable {
 	}
 	for _, a := range r.addrs {
 		n := linkOf(a.LinkIndex)
-		if p, ok := prefixOf(a.IPNet); ok && n >= 0 && !owner(n) {
+		p, ok := prefixOf(a.IPNet)
+		if ok {
+			t.Local = append(t.Local, packet.AddrFrom(p.Addr()))
+		}
+		if ok && n >= 0 && !owner(n) {
 			t.Addrs = append(t.Addrs, dataplane.LinkAddr{Link: n, Prefix: p})
 		}
 	}

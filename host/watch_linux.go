@@ -153,7 +153,7 @@ func (w *Watcher) refresh(neighbours bool) error {
 	}
 	w.index, _ = r.indexes(w.links)
 	t := r.table(w.links, w.static)
-	if !slices.Equal(t.Routes, w.last.Routes) || !slices.Equal(t.Addrs, w.last.Addrs) || w.last.Routes == nil {
+	if !slices.Equal(t.Routes, w.last.Routes) || !slices.Equal(t.Addrs, w.last.Addrs) || !slices.Equal(t.Local, w.last.Local) || w.last.Routes == nil {
 		w.last = t
 		w.table.SetHost(t)
 		w.log.Debug("host table", "routes", len(t.Routes), "addresses", len(t.Addrs))

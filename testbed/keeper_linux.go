@@ -239,7 +239,7 @@ func lookPath(name string, env []string, dir string) (string, error) {
 // hangUp does to a command what a closed terminal does, and more when that is
 // not enough.
 func hangUp(cmd *exec.Cmd, ended <-chan struct{}) {
-	const grace = 2 * time.Second
+	const grace = 5 * time.Second
 	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGKILL} {
 		select {
 		case <-ended:
