@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -192,15 +191,18 @@ type started struct {
 	log *os.File // to read its log from
 }
 
-// startRun starts a director and waits until it is ready.
-func startRun(t *testing.T, l *testbed.Lab, host, file string) started {
+// startRun starts a director, by way of a command that runs it if one is
+// given, and waits until it is ready.
+func startRun(t *testing.T, l *testbed.Lab, host, file string, by ...string) started {
 	t.Helper()
 	log, stderr, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close() })
-	s := started{exec.Command(program(t), "run", "-c", file), log}
+	program(t) // makes the test binary behave as the program; its file is not the shell's own
+	command := append(by, executable(t), "run", "-c", file)
+	s := started{exec.Command(command[0], command[1:]...), log}
 	s.cmd.Stderr = stderr
 	err = l.Start(host, s.cmd)
 	stderr.Close()
@@ -303,9 +305,7 @@ func TestRunUnderNohup(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	signal.Ignore(syscall.SIGHUP) // what the director inherits
-	d := startRun(t, l, host, "/run/director.yaml")
-	signal.Reset(syscall.SIGHUP)
+	d := startRun(t, l, host, "/run/director.yaml", "sh", "-c", `trap "" HUP; exec "$0" "$@"`)
 	d.cmd.Process.Signal(syscall.SIGHUP)
 	time.Sleep(300 * time.Millisecond) // nothing must happen
 	if err := d.cmd.Process.Signal(syscall.Signal(0)); err != nil {

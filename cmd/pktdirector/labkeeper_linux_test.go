@@ -27,11 +27,16 @@ type result struct {
 // pktdirector runs the program.
 func pktdirector(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
-	cmd := exec.Command(program(t), args...)
+	return runFile(program(t), stdin, args...)
+}
+
+// runFile runs the program's file, from any goroutine.
+func runFile(file, stdin string, args ...string) result {
+	cmd := exec.Command(file, args...)
 	var out, complaint strings.Builder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &complaint
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-		t.Fatal(err)
+		return result{code: -1, err: err.Error()}
 	}
 	return result{cmd.ProcessState.ExitCode(), out.String(), complaint.String()}
 }
@@ -176,10 +181,11 @@ func executable(t *testing.T) string {
 func TestLabUpAndDownAtOnce(t *testing.T) {
 	dir := keeping(t)
 	succeed(t, "lab", "up", "dr")
+	file := program(t)
 	var callers sync.WaitGroup
 	for range 4 {
 		callers.Go(func() {
-			if r := pktdirector(t, "", "lab", "down", "dr"); r.code != 0 || r.out != "lab dr is down\n" && r.out != "lab dr is not up\n" {
+			if r := runFile(file, "", "lab", "down", "dr"); r.code != 0 || r.out != "lab dr is down\n" && r.out != "lab dr is not up\n" {
 				t.Errorf("one of four downs: %+v", r)
 			}
 		})
@@ -189,7 +195,7 @@ func TestLabUpAndDownAtOnce(t *testing.T) {
 	for range 3 {
 		succeed(t, "lab", "up", "dr")
 		callers.Go(func() {
-			if r := pktdirector(t, "", "lab", "down", "dr"); r.code != 0 {
+			if r := runFile(file, "", "lab", "down", "dr"); r.code != 0 {
 				t.Errorf("down: %+v", r)
 			}
 		})
