@@ -39,16 +39,21 @@ func (w *Worker) arp(p *packet.Packet) Verdict {
 	if _, claimed := vips[sender]; claimed && mac != links[p.Link].MAC {
 		return VIPConflict
 	}
+	_, vip := vips[target]
+	asks := vip && binary.BigEndian.Uint16(b[arpOperation:]) == arpRequest && sender != target
 	v := NotOurs
-	if sender.V4() != 0 && !mac.IsMulticast() && !mac.IsZero() && w.confirm(w.neighbourOf(p, sender), mac) {
+	if sender.V4() != 0 && usable(mac) && w.confirm(w.neighbourOf(p, sender), mac, asks) {
 		v = Learned
 	}
-	if _, vip := vips[target]; vip && binary.BigEndian.Uint16(b[arpOperation:]) == arpRequest && sender != target {
+	if asks {
 		w.sendARP(p, arpReply, links[p.Link].MAC, target, mac, sender, mac)
 		v = AnsweredARP
 	}
 	return v
 }
+
+// usable reports whether a machine can have the MAC.
+func usable(mac packet.MAC) bool { return !mac.IsMulticast() && !mac.IsZero() }
 
 // neighbourOf names the machine that p came from.
 func (w *Worker) neighbourOf(p *packet.Packet, addr packet.Addr) neighbourKey {

@@ -68,6 +68,7 @@ type hop struct {
 	source packet.Addr // the director's own address towards it
 	mtu    int
 	layer3 bool
+	vital  bool // a gateway, or the way to a real server
 }
 
 // nextHop looks up the way to target for a packet that came in as p. A packet
@@ -85,7 +86,7 @@ func (w *Worker) nextHop(target packet.Addr, p *packet.Packet) (hop, bool) {
 	link := &links[route.Link]
 	h := hop{link: route.Link, addr: target, source: route.Source, mtu: link.MTU, layer3: link.Layer3}
 	if route.Gateway.IsValid() {
-		h.addr = route.Gateway
+		h.addr, h.vital = route.Gateway, true
 	}
 	if route.MTU > 0 {
 		h.mtu = min(h.mtu, route.MTU)

@@ -39,7 +39,7 @@ func solicitedNode(a packet.Addr) (packet.Addr, packet.MAC) {
 // advertisements. Hop limit 255 proves that the packet was not routed.
 func (w *Worker) neighbourDiscovery(p *packet.Packet) Verdict {
 	b := p.Buf[p.L4:p.End]
-	if p.TTL != 255 || len(b) < ndLen {
+	if p.TTL != 255 || len(b) < ndLen || !p.CsumPartial && packet.Fold(icmpv6Sum(p)) != 0xffff {
 		return Malformed
 	}
 	links := *w.d.links.Load()
@@ -56,7 +56,7 @@ func (w *Worker) neighbourDiscovery(p *packet.Packet) Verdict {
 		case vip && mac != links[p.Link].MAC:
 			return VIPConflict
 		}
-		if w.confirm(w.neighbourOf(p, target), mac) {
+		if usable(mac) && w.confirm(w.neighbourOf(p, target), mac, false) {
 			return Learned
 		}
 		return NotOurs
@@ -64,7 +64,7 @@ func (w *Worker) neighbourDiscovery(p *packet.Packet) Verdict {
 	from := p.Flow.Src
 	mac, ok := ndOption(b[ndLen:], ndOptSource)
 	v := NotOurs
-	if ok && w.confirm(w.neighbourOf(p, from), mac) {
+	if ok && usable(mac) && w.confirm(w.neighbourOf(p, from), mac, vip) {
 		v = Learned
 	}
 	if !vip {
@@ -139,6 +139,12 @@ func (w *Worker) finishICMPv6(p *packet.Packet) {
 func sumICMPv6(p *packet.Packet) {
 	b := p.Buf[p.L4:p.End]
 	b[2], b[3] = 0, 0
-	sum := packet.Sum(b, packet.PseudoSum(p.Flow.Src, p.Flow.Dst, packet.ICMPv6, len(b)))
-	binary.BigEndian.PutUint16(b[2:], ^packet.Fold(sum))
+	binary.BigEndian.PutUint16(b[2:], ^packet.Fold(icmpv6Sum(p)))
+}
+
+// icmpv6Sum sums an ICMPv6 packet with its pseudo-header, the checksum field
+// included.
+func icmpv6Sum(p *packet.Packet) uint64 {
+	b := p.Buf[p.L4:p.End]
+	return packet.Sum(b, packet.PseudoSum(p.Flow.Src, p.Flow.Dst, packet.ICMPv6, len(b)))
 }

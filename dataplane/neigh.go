@@ -15,6 +15,12 @@ const (
 	neighbourWaiting = 1024
 	// neighbourEntries is how many neighbours are remembered.
 	neighbourEntries = 16384
+	// neighbourAsking is how many unknown neighbours are asked for at a time.
+	// Whoever makes the director talk to addresses that nobody has fills no
+	// more than that.
+	neighbourAsking = 512
+	// neighbourSearch is how many entries are looked at for one to forget.
+	neighbourSearch = 64
 	// askEvery is the time between two requests for one neighbour.
 	askEvery = time.Second
 	// askTimes is how many requests stay unanswered before the waiting
@@ -36,6 +42,8 @@ type neighbour struct {
 	mac       packet.MAC
 	known     bool
 	fromHost  bool // the host's kernel said so; no answer of its own yet
+	permanent bool // the operator said so, on the host: never asked for, never overridden
+	vital     bool // a gateway, or the way to a real server: outside the limits that strangers fill
 	confirmed time.Duration
 	asked     time.Duration
 	tries     int
@@ -49,9 +57,10 @@ type neighbour struct {
 type neighbours struct {
 	mu      sync.RWMutex
 	entries map[neighbourKey]*neighbour
-	waiting int
+	waiting int           // packets that wait for neighbours that are not vital
 	now     time.Duration // of the latest packet or tick
 	open    int           // entries that are being asked for
+	woken   bool          // the host found one that packets wait for
 }
 
 func (n *neighbours) init() { n.entries = map[neighbourKey]*neighbour{} }
@@ -67,19 +76,20 @@ func (d *Director) Learn(hint Neighbour) {
 	switch {
 	case hint.MAC.IsZero():
 		if e != nil && e.fromHost {
-			e.known, e.fromHost = false, false
+			e.known, e.fromHost, e.permanent = false, false, false
 		}
 	case e == nil:
-		if len(n.entries) < neighbourEntries {
-			n.entries[key] = &neighbour{mac: hint.MAC, known: true, fromHost: true, confirmed: n.now}
+		if e = n.add(key, hint.Permanent); e != nil {
+			e.mac, e.known, e.fromHost, e.permanent, e.confirmed = hint.MAC, true, true, hint.Permanent, n.now
 		}
-	case !e.known || e.fromHost || n.now-e.confirmed > confirmedFor:
+	case hint.Permanent || !e.known || e.fromHost || n.now-e.confirmed > confirmedFor:
 		// Packets that wait leave at the next tick.
-		e.mac, e.known, e.fromHost, e.confirmed = hint.MAC, true, true, n.now
+		e.mac, e.known, e.fromHost, e.permanent, e.confirmed = hint.MAC, true, true, hint.Permanent, n.now
 		if e.tries > 0 {
 			e.tries = 0
 			n.open--
 		}
+		n.woken = true
 	}
 }
 
@@ -91,7 +101,19 @@ func (n *neighbours) lookup(key neighbourKey, now time.Duration) (mac packet.MAC
 	if e == nil || !e.known {
 		return packet.MAC{}, false, false
 	}
-	return e.mac, true, now-e.confirmed > confirmedFor
+	return e.mac, true, !e.permanent && now-e.confirmed > confirmedFor
+}
+
+// add makes an entry. One that must be there always has room; another takes
+// the place of one that can be spared when there are too many, or is nil. n.mu is
+// held.
+func (n *neighbours) add(key neighbourKey, must bool) *neighbour {
+	if !must && len(n.entries) >= neighbourEntries && !n.forgetOne() {
+		return nil
+	}
+	e := &neighbour{}
+	n.entries[key] = e
+	return e
 }
 
 // send puts a packet on its way to the next hop: at once, or when the
@@ -106,7 +128,7 @@ func (w *Worker) send(p *packet.Packet, h hop, done Verdict) Verdict {
 	key := neighbourKey{h.addr, h.link, h.vlan}
 	mac, known, stale := w.d.neighbours.lookup(key, w.now)
 	if !known {
-		return w.wait(p, key, done)
+		return w.wait(p, key, h.vital, done)
 	}
 	if stale {
 		w.refresh(key)
@@ -117,34 +139,59 @@ func (w *Worker) send(p *packet.Packet, h hop, done Verdict) Verdict {
 }
 
 // wait queues a copy of p until the neighbour answers, and asks for it if
-// nobody did within a second.
-func (w *Worker) wait(p *packet.Packet, key neighbourKey, done Verdict) Verdict {
+// nobody did within a second. The limits of all unknown neighbours together do
+// not hold for vital ones, of which there are no more than the operator has
+// servers and gateways.
+func (w *Worker) wait(p *packet.Packet, key neighbourKey, vital bool, done Verdict) Verdict {
 	n := &w.d.neighbours
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	e := n.entries[key]
 	if e == nil {
-		if len(n.entries) >= neighbourEntries && !n.forgetOne() {
+		if !vital && n.open >= neighbourAsking {
 			return NeighbourQueueFull
 		}
-		e = &neighbour{}
-		n.entries[key] = e
+		if e = n.add(key, vital); e == nil {
+			return NeighbourQueueFull
+		}
 	}
+	n.setVital(e, vital)
 	if e.known { // answered a moment ago
 		p.DstMAC = e.mac
 		w.out = append(w.out, p)
 		return done
 	}
-	if len(e.waiting) >= neighbourQueue || n.waiting >= neighbourWaiting {
+	w.ask(key, e)
+	if len(e.waiting) >= neighbourQueue || !e.vital && n.waiting >= neighbourWaiting {
 		return NeighbourQueueFull
 	}
 	kept := new(packet.Packet)
 	kept.CopyFrom(p) // p's bytes may be a ring slot
 	kept.Verdict = uint8(done)
 	e.waiting = append(e.waiting, kept)
-	n.waiting++
-	w.ask(key, e)
+	if !e.vital {
+		n.waiting++
+	}
 	return pending
+}
+
+// setVital notes that an entry turned out to be vital: what waits for it does
+// not count any more. n.mu is held.
+func (n *neighbours) setVital(e *neighbour, vital bool) {
+	if vital && !e.vital {
+		e.vital = true
+		n.waiting -= len(e.waiting)
+	}
+}
+
+// unwait takes the packets that waited for an entry. n.mu is held.
+func (n *neighbours) unwait(e *neighbour) []*packet.Packet {
+	list := e.waiting
+	e.waiting = nil
+	if !e.vital {
+		n.waiting -= len(list)
+	}
+	return list
 }
 
 // refresh asks for a neighbour whose address was not confirmed for a while.
@@ -153,7 +200,7 @@ func (w *Worker) refresh(key neighbourKey) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	e := n.entries[key]
-	if e == nil || w.now-e.confirmed <= confirmedFor {
+	if e == nil || e.permanent || w.now-e.confirmed <= confirmedFor {
 		return
 	}
 	w.ask(key, e)
@@ -182,9 +229,10 @@ func (w *Worker) askNeighbours() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.now = max(n.now, w.now)
-	if n.open == 0 && n.waiting == 0 {
+	if n.open == 0 && !n.woken {
 		return
 	}
+	n.woken = false
 	for key, e := range n.entries {
 		if e.known && len(e.waiting) > 0 {
 			w.release(e)
@@ -201,35 +249,43 @@ func (w *Worker) askNeighbours() {
 		if e.known && w.now-e.confirmed <= confirmedFor {
 			continue
 		}
-		for _, p := range e.waiting {
+		for _, p := range n.unwait(e) {
 			if Verdict(p.Verdict) != pending { // not of the engine's own
 				w.settle(p, NoNeighbour)
 			}
 		}
-		n.waiting -= len(e.waiting)
 		delete(n.entries, key)
 	}
 }
 
-// forgetOne makes room by forgetting a neighbour that nothing waits for.
+// forgetOne makes room by forgetting a neighbour that nothing waits for: never
+// a vital one, nor one that the operator made permanent.
 func (n *neighbours) forgetOne() bool {
+	looked := 0
 	for key, e := range n.entries {
-		if len(e.waiting) == 0 && e.tries == 0 {
+		if len(e.waiting) == 0 && e.tries == 0 && !e.vital && !e.permanent {
 			delete(n.entries, key)
 			return true
+		}
+		if looked++; looked == neighbourSearch {
+			return false
 		}
 	}
 	return false
 }
 
 // confirm notes that a neighbour of interest has this MAC, and sends what
-// waited for it. Machines that the director never sends to are not noted.
-func (w *Worker) confirm(key neighbourKey, mac packet.MAC) bool {
+// waited for it. Machines that the director never sends to are not noted,
+// unless they ask for a VIP: those are about to talk to it.
+func (w *Worker) confirm(key neighbourKey, mac packet.MAC, asksForVIP bool) bool {
 	n := &w.d.neighbours
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	e := n.entries[key]
-	if e == nil {
+	if e == nil && asksForVIP {
+		e = n.add(key, false)
+	}
+	if e == nil || e.permanent {
 		return false
 	}
 	e.mac, e.known, e.fromHost, e.confirmed = mac, true, false, w.now
@@ -243,11 +299,9 @@ func (w *Worker) confirm(key neighbourKey, mac packet.MAC) bool {
 
 // release sends the packets that waited for e, in order. n.mu is held.
 func (w *Worker) release(e *neighbour) {
-	for _, p := range e.waiting {
+	for _, p := range w.d.neighbours.unwait(e) {
 		p.DstMAC = e.mac
 		w.out = append(w.out, p)
 		w.settle(p, Verdict(p.Verdict))
 	}
-	w.d.neighbours.waiting -= len(e.waiting)
-	e.waiting = nil
 }

@@ -43,4 +43,7 @@ type Neighbour struct {
 	VLAN uint16 // VLAN id; 0 untagged
 	Addr packet.Addr
 	MAC  packet.MAC
+	// Permanent: the operator set it (nud permanent). It is neither asked for
+	// nor overridden, as in the kernel.
+	Permanent bool
 }

@@ -204,6 +204,7 @@ func hintFrom(n *netlink.Neigh, link int, vlan uint16) (dataplane.Neighbour, boo
 	const believed = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT
 	if n.State&believed != 0 && len(n.HardwareAddr) == len(hint.MAC) {
 		hint.MAC = packet.MAC(n.HardwareAddr)
+		hint.Permanent = n.State&netlink.NUD_PERMANENT != 0
 	}
 	return hint, true
 }

@@ -46,6 +46,26 @@ func (s *destinationHashing) Explain(r Request, e *Explanation) {
 	explainBucket(e, s.dests, s.table, s.bucket(r), s.Schedule(r))
 }
 
+// pickFrom returns the eligible destination that owns place h of a table, and
+// the place; with fallback, when that one is not eligible, the first eligible one
+// of the places that next leads to.
+func pickFrom(table []*lvs.Destination, h int, fallback bool, next func(k int) int) (*lvs.Destination, int) {
+	if table == nil {
+		return nil, h
+	}
+	if d := table[h]; d.Eligible() {
+		return d, h
+	}
+	if fallback {
+		for k := range table {
+			if at := next(k); table[at].Eligible() {
+				return table[at], at
+			}
+		}
+	}
+	return nil, h
+}
+
 // explainBucket explains a pick from a table of buckets.
 func explainBucket(e *Explanation, dests, table []*lvs.Destination, bucket int, pick *lvs.Destination) {
 	e.Bucket, e.Buckets = bucket, len(table)

@@ -105,21 +105,7 @@ func (s *maglev) choose(r Request) (*lvs.Destination, int) {
 		return int(maglevHash(r.Flow.Src, port, maglevKey1, offset) % maglevSize)
 	}
 	h := place(0)
-	if s.table == nil {
-		return nil, h
-	}
-	if d := s.table[h]; d.Eligible() {
-		return d, h
-	}
-	if s.flags&lvs.FlagFallback == 0 {
-		return nil, h
-	}
-	for k := range maglevSize {
-		if at := place(uint32((h + k) % maglevSize)); s.table[at].Eligible() {
-			return s.table[at], at
-		}
-	}
-	return nil, h
+	return pickFrom(s.table, h, s.flags&lvs.FlagFallback != 0, func(k int) int { return place(uint32((h + k) % maglevSize)) })
 }
 
 func (s *maglev) Explain(r Request, e *Explanation) {

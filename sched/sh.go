@@ -44,21 +44,7 @@ func (s *sourceHashing) Schedule(r Request) *lvs.Destination {
 
 func (s *sourceHashing) choose(r Request) (*lvs.Destination, int) {
 	h := int(hash32(s.key(r), bucketBits))
-	if s.table == nil {
-		return nil, h
-	}
-	if d := s.table[h]; d.Eligible() {
-		return d, h
-	}
-	if s.flags&lvs.FlagFallback == 0 {
-		return nil, h
-	}
-	for k := range buckets {
-		if b := ((h+k)%buckets + h) % buckets; s.table[b].Eligible() {
-			return s.table[b], b
-		}
-	}
-	return nil, h
+	return pickFrom(s.table, h, s.flags&lvs.FlagFallback != 0, func(k int) int { return ((h+k)%buckets + h) % buckets })
 }
 
 func (s *sourceHashing) Explain(r Request, e *Explanation) {

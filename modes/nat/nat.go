@@ -78,7 +78,7 @@ func updateChecksum(p *packet.Packet, addrs, all packet.Delta) {
 	case p.Flow.Proto == packet.SCTP:
 		sumSCTP(p)
 	case field == nil:
-	case p.CsumPartial:
+	case p.CsumPartial && p.CsumStart == p.L4:
 		addrs.ApplyPartial(field)
 	case p.Flow.Proto == packet.UDP:
 		if field[0] == 0 && field[1] == 0 {
