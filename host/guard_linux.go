@@ -157,7 +157,7 @@ func deleteTables(conn *nftables.Conn) error {
 	}
 	if err := conn.Flush(); err != nil {
 		if errors.Is(err, unix.EPERM) {
-			return fmt.Errorf("table %s belongs to another director that is running: stop that one first (%w)", tableName, err)
+			return fmt.Errorf("table %s: %w (%w)", tableName, ErrOtherDirector, err)
 		}
 		return fmt.Errorf("delete table %s: %w", tableName, err)
 	}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"net/netip"
 
 	"pktdirector/dataplane"
@@ -78,3 +79,8 @@ func VIPs(rules lvs.Ruleset) []packet.Addr {
 	}
 	return vips
 }
+
+// ErrOtherDirector says that another director is at work in this network
+// namespace. Two would take turns at the same packets, so the second must not
+// start.
+var ErrOtherDirector = errors.New("another director runs in this network namespace: stop it first")

@@ -22,6 +22,7 @@ type Claim struct {
 	lock    *os.File
 	file    string
 	changes []change
+	routes  []netlink.Route // into a tundev; they go with it
 }
 
 // change is one setting of the host that outlives a killed process, with what

@@ -151,9 +151,18 @@ func (c *Claim) steerVIP(l netlink.Link, all interfaces, addrs []netlink.Addr, v
 		}
 	}
 	route := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNetOf(netip.PrefixFrom(vip, vip.BitLen())), Protocol: unix.RTPROT_STATIC, Scope: netlink.SCOPE_LINK}
-	if err := netlink.RouteReplace(route); err != nil {
+	if err := c.route(route); err != nil {
 		return fmt.Errorf("VIP %s: route into %s: %w", vip, l.Attrs().Name, err)
 	}
+	return nil
+}
+
+// route adds a route into a tundev and remembers it.
+func (c *Claim) route(r *netlink.Route) error {
+	if err := netlink.RouteReplace(r); err != nil {
+		return err
+	}
+	c.routes = append(c.routes, *r)
 	return nil
 }
 
@@ -180,7 +189,7 @@ func (c *Claim) steerReplies(l netlink.Link, rules lvs.Ruleset, v6 bool) error {
 	}
 	route := &netlink.Route{LinkIndex: l.Attrs().Index, Table: steerTable, Dst: ipNetOf(netip.PrefixFrom(zero, 0)),
 		Protocol: unix.RTPROT_STATIC, Scope: netlink.SCOPE_LINK}
-	if err := netlink.RouteReplace(route); err != nil {
+	if err := c.route(route); err != nil {
 		return fmt.Errorf("routing table %d: %w", steerTable, err)
 	}
 	if err := c.make(change{Rule: &ruleChange{Priority: steerPriority, Table: unix.RT_TABLE_MAIN, Interface: dev, V6: v6}}); err != nil {

@@ -1,15 +1,19 @@
 package host_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"pktdirector/host"
 	"pktdirector/testbed/nstest"
@@ -163,5 +167,54 @@ func TestSteeringRefusesAVIPThatTheHostHas(t *testing.T) {
 	must(t, claim.Release())
 	if diff := cmp.Diff(before, hostState(t)); diff != "" {
 		t.Errorf("left on the host (-before +after):\n%s", diff)
+	}
+}
+
+// The kernel drops the routes into a device that goes down; they must be back
+// when it is up again.
+func TestRoutesIntoTheTundevComeBack(t *testing.T) {
+	tundevHost(t)
+	claim, _, err := host.TakeClaim(t.TempDir())
+	must(t, err)
+	defer func() { must(t, claim.Release()) }()
+	must(t, claim.Steer("lb0", webRules()))
+	dev, err := netlink.LinkByName("lb0")
+	must(t, err)
+	into := func() (list []string) {
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			for _, table := range []int{unix.RT_TABLE_MAIN, 11280} {
+				routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: table, LinkIndex: dev.Attrs().Index, Protocol: unix.RTPROT_STATIC},
+					netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+				must(t, err)
+				for _, r := range routes {
+					list = append(list, fmt.Sprint(r.Dst, " table ", table))
+				}
+			}
+		}
+		slices.Sort(list)
+		return list
+	}
+	before := into()
+	if len(before) != 4 {
+		t.Fatalf("steering made %v, want the VIP and the replies of both IP versions", before)
+	}
+	w, err := host.NewWatcher([]host.Link{{Name: "lb0", Tundev: true}}, host.Static{}, &recorder{}, slog.New(slog.DiscardHandler))
+	must(t, err)
+	w.Keep(claim)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	defer func() {
+		cancel()
+		must(t, <-done)
+		must(t, w.Close())
+	}()
+	for range 2 {
+		must(t, netlink.LinkSetDown(dev))
+		if left := into(); len(left) >= len(before) {
+			t.Fatalf("the device is down, and its routes stay: %v", left)
+		}
+		must(t, netlink.LinkSetUp(dev))
+		within(t, 5*time.Second, "all routes are back", func() bool { return slices.Equal(into(), before) })
 	}
 }

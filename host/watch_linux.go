@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
 	"time"
@@ -37,6 +38,48 @@ type Watcher struct {
 	last   dataplane.HostTable
 	index  map[int]int // host's interface index to link
 	shown  []string    // interfaces and indexes, to notice new ones
+	kept   []netlink.Route
+}
+
+// Keep makes the watcher put c's routes into a tundev back when they are gone:
+// the kernel drops them when the device goes down. Call it before Run.
+func (w *Watcher) Keep(c *Claim) { w.kept = c.routes }
+
+// restore puts kept routes back that are gone, where their device is up.
+func (w *Watcher) restore(all interfaces) {
+	for i := range w.kept {
+		r := &w.kept[i]
+		dev := all.index(r.LinkIndex)
+		if dev == nil || dev.Attrs().Flags&net.FlagUp == 0 {
+			continue
+		}
+		table := r.Table
+		if table == 0 {
+			table = unix.RT_TABLE_MAIN
+		}
+		family := netlink.FAMILY_V4
+		if r.Dst.IP.To4() == nil {
+			family = netlink.FAMILY_V6
+		}
+		there, err := w.handle.RouteListFiltered(family, &netlink.Route{Table: table, LinkIndex: r.LinkIndex}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+		if err == nil && slices.ContainsFunc(there, func(t netlink.Route) bool { return sameDst(t.Dst, r.Dst) }) {
+			continue
+		}
+		if err := w.handle.RouteReplace(r); err != nil {
+			w.log.Warn("a route into the tundev is gone and could not be put back", "to", r.Dst, "dev", dev.Attrs().Name, "error", err)
+			continue
+		}
+		w.log.Info("a route into the tundev was gone, and is back", "to", r.Dst, "dev", dev.Attrs().Name)
+	}
+}
+
+// sameDst compares destinations; nil is the default route of a family.
+func sameDst(a, b *net.IPNet) bool {
+	zero := func(n *net.IPNet) bool { return n == nil || n.IP.IsUnspecified() }
+	if zero(a) || zero(b) {
+		return zero(a) && zero(b)
+	}
+	return a.String() == b.String()
 }
 
 // NewWatcher subscribes to changes, reads everything once and tells table.
@@ -151,6 +194,7 @@ func (w *Watcher) refresh(neighbours bool) error {
 	if !slices.Equal(shown, w.shown) {
 		w.shown, neighbours = shown, true
 	}
+	w.restore(r.all)
 	w.index, _ = r.indexes(w.links)
 	t := r.table(w.links, w.static)
 	if !slices.Equal(t.Routes, w.last.Routes) || !slices.Equal(t.Addrs, w.last.Addrs) || !slices.Equal(t.Local, w.last.Local) || w.last.Routes == nil {

@@ -64,6 +64,12 @@ func (r *recorder) has(link int, prefix string) bool {
 	return slices.Contains(r.table.Addrs, dataplane.LinkAddr{Link: link, Prefix: netip.MustParsePrefix(prefix)})
 }
 
+func (r *recorder) local(a string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.table.Local, addr(a))
+}
+
 // within waits until yes becomes true.
 func within(t *testing.T, d time.Duration, what string, yes func() bool) {
 	t.Helper()
@@ -126,6 +132,17 @@ func TestWatcherTellsRoutesAddressesAndNeighbours(t *testing.T) {
 	}
 	if !r.has(0, "203.0.113.1/24") || !r.has(0, "2001:db8:0:80::1/64") || r.has(-1, "198.51.100.1/24") {
 		t.Errorf("addresses: %+v", r.table.Addrs)
+	}
+	// An address on any interface is the host's own, lo included.
+	if !r.local("198.51.100.1") || !r.local("203.0.113.1") {
+		t.Errorf("the host's own addresses: %v", r.table.Local)
+	}
+	lo, err := netlink.LinkByName("lo")
+	must(t, err)
+	must(t, netlink.AddrAdd(lo, &netlink.Addr{IPNet: ipNet(t, "203.0.113.80/32")}))
+	within(t, time.Second, "a VIP on lo", func() bool { return r.local("203.0.113.80") })
+	if !r.hints[addr("203.0.113.7")].Permanent {
+		t.Error("a pinned neighbour is not told as permanent")
 	}
 	if r.hint("203.0.113.7") != hw {
 		t.Errorf("neighbour 203.0.113.7: %v; want %v", r.hint("203.0.113.7"), hw)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 
 	"pktdirector/control"
 	"pktdirector/testbed"
+	"pktdirector/testbed/nstest"
 )
 
 // exitCode runs the program on a host of the lab and returns its output and
@@ -408,7 +410,7 @@ func TestCommandLines(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
-		t.Skip(err)
+		nstest.Require(t, fmt.Sprintf("/dev/full cannot be opened (%v): mount a /dev that has it", err))
 	}
 	defer full.Close()
 	for _, args := range [][]string{{"--help"}, {"init"}, {"lab"}, {"lab", "list"}, {"lab", "client", "--help"}, {"cleanup", "--state", t.TempDir()},

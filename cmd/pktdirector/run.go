@@ -149,6 +149,7 @@ func run(ctx context.Context, c *control.Config, log *slog.Logger) (err error) {
 			}
 		}
 	}
+	watcher.Keep(claim)
 	began := time.Now()
 	api, err := control.Listen(c.Control, &source{director: director, config: c, links: links, began: began}, log)
 	if err != nil {
@@ -227,6 +228,9 @@ func startGuard(plan host.Plan, log *slog.Logger) (*host.Guard, error) {
 			return g, nil
 		}
 		err = errors.Join(err, g.Close())
+	}
+	if errors.Is(err, host.ErrOtherDirector) {
+		return nil, err
 	}
 	why, touches := host.Touches(plan)
 	if touches {

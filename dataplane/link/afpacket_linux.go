@@ -110,12 +110,11 @@ func (l *AFPacket) addQueue(ifi *net.Interface) error {
 	}
 	q.poll = q.pollFD
 	q.copies = q.readCopies
-	if l.options.Promiscuous {
-		if err := conn.SetPromiscuous(true); err != nil {
-			return err
+	if cerr := q.raw.Control(func(fd uintptr) {
+		if err = l.join(int(fd), ifi.Index); err == nil {
+			err = q.setUp(int(fd), ifi.MTU)
 		}
-	}
-	if cerr := q.raw.Control(func(fd uintptr) { err = q.setUp(int(fd), ifi.MTU) }); cerr != nil {
+	}); cerr != nil {
 		return cerr
 	}
 	if err != nil {

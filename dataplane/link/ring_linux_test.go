@@ -1,11 +1,15 @@
 package link_test
 
 import (
+	"encoding/binary"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	mdl "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -195,4 +199,96 @@ func TestRingSlotsAndMTU(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Frames that do not fit their slots come beside the ring, in order. An error
+// that waits on the socket, as when the interface goes down, must not put the
+// two out of step: then every later big frame would have another one's bytes.
+func TestBigFramesStayInStepAfterAnError(t *testing.T) {
+	w := newWire(t, 9000)
+	l := open(t, w.middle, "left", link.AFPacketOptions{SlotSize: 2048})
+	r := l.Readers()[0]
+	arrive := func(first uint32) {
+		t.Helper()
+		raw := newRawSender(t, w.client, "eth0")
+		was := l.Stats()
+		for i := range uint32(5) {
+			raw.send(t, udpFrame(first+i, 8000))
+		}
+		if first == 1 {
+			time.Sleep(100 * time.Millisecond) // all five wait in ring and socket
+			edit(t, w.middle, "left", netlink.LinkSetDown)
+		}
+		next := first
+		if n := read(t, r, 5, isUDP, func(p *packet.Packet) {
+			if p.Truncated || string(p.Bytes()) != string(udpFrame(next, 8000)[14:]) {
+				t.Errorf("frame %d came with other bytes, or cut (%t)", next, p.Truncated)
+			}
+			next++
+		}); n != 5 {
+			t.Errorf("%d frames from %d on, want 5", n, first)
+		}
+		if cut := l.Stats().RxTruncated - was.RxTruncated; cut != 0 {
+			t.Errorf("%d frames were cut", cut)
+		}
+	}
+	arrive(1)
+	edit(t, w.middle, "left", netlink.LinkSetUp)
+	eventually(t, "the sender has carrier", func() (up bool) {
+		edit(t, w.client, "eth0", func(l netlink.Link) error {
+			up = l.Attrs().OperState == netlink.OperUp
+			return nil
+		})
+		return up
+	})
+	arrive(11)
+}
+
+// Solicitations for an IPv6 VIP go to a group that the host is not in; the
+// interface is asked for all groups, and left as it was at the end.
+func TestMulticastIsAskedForAndGivenBack(t *testing.T) {
+	w := newWire(t, 1500)
+	allmulti := func() (n uint32) {
+		edit(t, w.middle, "left", func(l netlink.Link) (err error) {
+			n, err = allmultiOf(l.Attrs().Index)
+			return err
+		})
+		return n
+	}
+	before := allmulti()
+	l := open(t, w.middle, "left", link.AFPacketOptions{})
+	if n := allmulti(); n != before+1 {
+		t.Errorf("allmulti %d with the link open, want %d", n, before+1)
+	}
+	l.Close()
+	l.Readers()[0].Read(nil)
+	if n := allmulti(); n != before {
+		t.Errorf("allmulti %d after the link was closed, want %d", n, before)
+	}
+}
+
+// allmultiOf counts who asked an interface for all multicast (IFLA_ALLMULTI);
+// its flags do not show what sockets ask for.
+func allmultiOf(index int) (uint32, error) {
+	c, err := mdl.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	request := make([]byte, unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(request[4:], uint32(index))
+	answers, err := c.Execute(mdl.Message{Header: mdl.Header{Type: unix.RTM_GETLINK, Flags: mdl.Request}, Data: request})
+	if err != nil {
+		return 0, err
+	}
+	attributes, err := mdl.NewAttributeDecoder(answers[0].Data[unix.SizeofIfInfomsg:])
+	if err != nil {
+		return 0, err
+	}
+	for attributes.Next() {
+		if attributes.Type() == unix.IFLA_ALLMULTI {
+			return attributes.Uint32(), nil
+		}
+	}
+	return 0, errors.New("the kernel does not tell IFLA_ALLMULTI: it came with Linux 6.0")
 }

@@ -113,10 +113,22 @@ func (l *AFPacket) reattach(fd, index int) error {
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: index}); err != nil {
 		return fmt.Errorf("binding to the interface made anew, index %d: %w", index, err)
 	}
+	return l.join(fd, index)
+}
+
+// join asks the interface for the frames that a director needs besides its
+// own: multicast, since neighbour solicitations for an IPv6 VIP go to a group
+// that the host is not in, and everything when the link is promiscuous. The
+// kernel takes both back when the socket closes.
+func (l *AFPacket) join(fd, index int) error {
+	kinds := []uint16{unix.PACKET_MR_ALLMULTI}
 	if l.options.Promiscuous {
-		m := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
+		kinds = append(kinds, unix.PACKET_MR_PROMISC)
+	}
+	for _, kind := range kinds {
+		m := unix.PacketMreq{Ifindex: int32(index), Type: kind}
 		if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
-			return fmt.Errorf("promiscuity on the interface made anew: %w", err)
+			return fmt.Errorf("multicast and promiscuity of interface %d: %w", index, err)
 		}
 	}
 	return nil
