@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -249,7 +250,11 @@ func Parse(b []byte) (*Scenario, error) {
 	d.DisallowUnknownFields()
 	s := &Scenario{}
 	if err := d.Decode(s); err != nil {
-		return nil, fmt.Errorf("line %d: %w", 1+bytes.Count(b[:min(int(d.InputOffset()), len(b))], []byte("\n")), err)
+		at := d.InputOffset()
+		if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+			at = syntax.Offset
+		}
+		return nil, fmt.Errorf("line %d: %w", 1+bytes.Count(b[:min(int(at), len(b))], []byte("\n")), err)
 	}
 	return s, nil
 }

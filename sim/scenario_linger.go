@@ -21,9 +21,9 @@ func lingering(before, after []Entry, now time.Duration) []Entry {
 	}
 	var list []Entry
 	for _, e := range before {
-		now := there[e.key()]
-		replaced := now != nil && now.State == conntrack.SynRecv.String() && e.State != now.State
-		if now == nil || replaced {
+		then := there[e.key()]
+		replaced := then != nil && then.State == conntrack.SynRecv.String() && e.State != then.State
+		if then == nil || replaced {
 			list = append(list, e)
 		}
 	}
