@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 
@@ -10,8 +11,8 @@ import (
 // sameFrames compares the frames that left the director byte by byte, apart
 // from what a machine chooses afresh each time it runs: the IP id of packets that
 // the director makes itself with the header checksum over it, the source port of
-// a GUE tunnel with the checksum over it, IPv6 flow labels of tunnels and the
-// identification of IPv6 fragments.
+// a GUE tunnel with the checksum over it, IPv6 flow labels of tunnels and of the
+// director's own answers, and the identification of IPv6 fragments.
 func sameFrames(in string, want, got []Out) bool {
 	if len(want) != len(got) {
 		return false
@@ -38,7 +39,7 @@ func masked(in, frame string) string {
 		maskIPv4(ip, fromDirector(ip[12:16]), isICMP(in))
 	case packet.EtherIPv6:
 		if len(ip) >= packet.IPv6HeaderLen {
-			maskIPv6(ip)
+			maskIPv6(ip, answers(in, ip))
 		}
 	}
 	return hex.EncodeToString(b)
@@ -48,6 +49,17 @@ func masked(in, frame string) string {
 func isICMP(frame string) bool {
 	b, err := hex.DecodeString(frame)
 	return err == nil && len(b) > 14+9 && b[12] == 8 && b[13] == 0 && packet.Proto(b[14+9]) == packet.ICMP
+}
+
+// answers reports whether an IPv6 packet goes back to the sender of a frame from
+// where the frame was sent to.
+func answers(frame string, ip []byte) bool {
+	b, err := hex.DecodeString(frame)
+	if err != nil || len(b) < 14+packet.IPv6HeaderLen || b[12] != 0x86 || b[13] != 0xdd {
+		return false
+	}
+	in := b[14:]
+	return bytes.Equal(in[8:24], ip[24:40]) && bytes.Equal(in[24:40], ip[8:24])
 }
 
 func fromDirector(src []byte) bool {
@@ -80,10 +92,10 @@ func maskIPv4(ip []byte, own, causedByICMP bool) {
 	}
 }
 
-func maskIPv6(ip []byte) {
+func maskIPv6(ip []byte, answer bool) {
 	const fragment = 44
 	own := fromDirector(ip[8:24])
-	if own {
+	if own || answer {
 		ip[1] &= 0xf0
 		clear(ip[2:4]) // flow label
 	}
