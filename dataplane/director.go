@@ -15,8 +15,9 @@ import (
 // rewrites bytes: the next hop, TTL and MTU are the director's.
 type Forwarder interface {
 	// Forward rewrites the parsed packet p of connection c in place; from is
-	// the director's own address towards the next hop. It reports false
-	// when the packet cannot be rewritten.
+	// the director's own address towards the next hop. An ICMP packet is an
+	// error about c's packets the other way: see packet.Quote. It reports
+	// false when the packet cannot be rewritten.
 	Forward(p *packet.Packet, c *conntrack.Conn, dir conntrack.Direction, from packet.Addr) bool
 	// Overhead returns the bytes Forward adds.
 	Overhead(c *conntrack.Conn) int
@@ -53,6 +54,7 @@ type Director struct {
 	links      atomic.Pointer[[]LinkInfo]
 	neighbours neighbours
 	verdicts   [numVerdicts]atomic.Uint64
+	paths      pathMTUs
 	announce   atomic.Bool // VIPs changed: gratuitous ARP is due
 	ipID       atomic.Uint32
 
@@ -233,9 +235,15 @@ func (w *Worker) forward(p *packet.Packet, c *conntrack.Conn, dir conntrack.Dire
 	if dir == conntrack.Reply {
 		target, done = c.Client, Replied
 	}
+	if isICMP(p) {
+		done = ErrorForwarded
+	}
 	forwarder := w.d.forwarders[c.Method]
 	hop, ok := w.nextHop(target, p)
 	hop.vital = hop.vital || dir == conntrack.Request
+	if c.Method == lvs.Tunnel {
+		hop.mtu = w.d.paths.limit(target, hop.mtu, w.now)
+	}
 	if p.TTL <= 1 {
 		w.timeExceeded(p, c, dir)
 		return TTLExceeded

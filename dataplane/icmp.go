@@ -10,13 +10,15 @@ import (
 
 // ICMP types and codes the engine uses (RFC 792, RFC 1191, RFC 4443).
 const (
-	icmpEchoReply   = 0
-	icmpUnreachable = 3
-	icmpEcho        = 8
-	icmpExceeded    = 11
-	icmpProtocol    = 2 // code of icmpUnreachable
-	icmpPort        = 3 // code of icmpUnreachable
-	icmpFragNeeded  = 4 // code of icmpUnreachable
+	icmpEchoReply    = 0
+	icmpUnreachable  = 3
+	icmpSourceQuench = 4
+	icmpEcho         = 8
+	icmpExceeded     = 11
+	icmpHost         = 1 // code of icmpUnreachable
+	icmpProtocol     = 2 // code of icmpUnreachable
+	icmpPort         = 3 // code of icmpUnreachable
+	icmpFragNeeded   = 4 // code of icmpUnreachable
 
 	icmp6Unreachable = 1
 	icmp6TooBig      = 2
@@ -24,6 +26,7 @@ const (
 	icmp6Parameter   = 4
 	icmp6NextHeader  = 1 // code of icmp6Parameter; its value is the header field's offset
 	ipv6NextHeader   = 6
+	icmp6Address     = 3 // code of icmp6Unreachable
 	icmp6Port        = 4 // code of icmp6Unreachable
 	icmp6Echo        = 128
 	icmp6EchoReply   = 129
@@ -39,7 +42,8 @@ const (
 	maxError = 576
 )
 
-// icmpIn answers pings of VIPs and neighbour discovery.
+// icmpIn answers pings of VIPs and neighbour discovery, and passes errors about
+// connections on.
 func (w *Worker) icmpIn(p *packet.Packet) Verdict {
 	if p.Frag != packet.Whole || p.End-p.L4 < icmpHeaderLen {
 		return w.notBalanced(p)
@@ -48,6 +52,11 @@ func (w *Worker) icmpIn(p *packet.Packet) Verdict {
 	v6 := p.Flow.Proto == packet.ICMPv6
 	if v6 && (kind == ndSolicitation || kind == ndAdvertisement) {
 		return w.neighbourDiscovery(p)
+	}
+	if isICMPError(kind, v6) && p.Class == packet.ToUs {
+		if v := w.related(p); v != NotOurs {
+			return v
+		}
 	}
 	if _, vip := w.d.rules.Load().vips[p.Flow.Dst]; !vip || p.Class != packet.ToUs {
 		return NotOurs
@@ -75,6 +84,9 @@ func (w *Worker) echo(p *packet.Packet, replyType byte) Verdict {
 		p.Flow.Dst.Put4(b[12:])
 		p.Flow.Src.Put4(b[16:])
 		b[8] = errorTTL
+		// A packet of the director's own: no don't-fragment, an id of its own.
+		b[6] &^= 0x40
+		binary.BigEndian.PutUint16(b[4:], uint16(w.d.ipID.Add(1)))
 		packet.PutIPv4Checksum(p.Buf[p.L3:p.L4])
 	} else {
 		p.Flow.Dst.Put16(b[8:])
@@ -128,8 +140,12 @@ func (w *Worker) speaker(p *packet.Packet, c *conntrack.Conn, dir conntrack.Dire
 }
 
 // icmpError sends an ICMP error that quotes p as it stands. Errors are rate
-// limited together with resets.
+// limited together with resets. There is never one about ICMP: what the director
+// forwards of that are errors themselves (RFC 1122 section 3.2.2).
 func (w *Worker) icmpError(p *packet.Packet, from, to packet.Addr, kind, code, kind6, code6 byte, value uint32) {
+	if isICMP(p) {
+		return
+	}
 	h, ok := w.nextHop(to, p)
 	if !ok || !w.icmp.take(w.now) {
 		return

@@ -31,6 +31,9 @@ type Tunables struct {
 	SecureTCP int
 	// SloppySCTP 1 lets any SCTP packet but ABORT start an association.
 	SloppySCTP int
+	// ScheduleICMP 1 lets an ICMP error from the client side about an unknown
+	// connection start it.
+	ScheduleICMP int
 	// LblcExpiration and LblcrExpiration are how long, in seconds, lblc and
 	// lblcr remember an address that is not used.
 	LblcExpiration, LblcrExpiration int
@@ -60,6 +63,8 @@ func (t *Tunables) field(name string) (*int, int) {
 		return &t.SecureTCP, 3
 	case "sloppy_sctp":
 		return &t.SloppySCTP, 1
+	case "schedule_icmp":
+		return &t.ScheduleICMP, 1
 	case "lblc_expiration":
 		return &t.LblcExpiration, 1 << 30
 	case "lblcr_expiration":

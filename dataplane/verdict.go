@@ -11,6 +11,8 @@ const (
 	pending            Verdict = iota // not a verdict: the packet waits for a neighbour
 	Forwarded                         // a request, on its way to a real server
 	Replied                           // a real server's reply, on its way to the client
+	ErrorForwarded                    // an ICMP error about a connection, on its way to the other end
+	TunnelError                       // an ICMP error about a tunnel packet, noted and told to the client
 	AnsweredARP                       // ARP request for a VIP, answered
 	AnsweredND                        // IPv6 neighbour solicitation for a VIP, answered
 	AnsweredEcho                      // ping of a VIP, answered
@@ -20,7 +22,7 @@ const (
 	Outgoing                          // sent by this host itself
 	Truncated                         // cut short by the link
 	Malformed                         // a header contradicts the bytes
-	BadChecksum                       // wrong IPv4 header checksum
+	BadChecksum                       // wrong IPv4 header checksum, or ICMP checksum of an error
 	FragmentDropped                   // a piece of a fragmented packet for a VIP
 	ShortHeader                       // transport header too short to rewrite
 	NoConnection                      // no entry and no right to start one: answered with a reset
@@ -29,7 +31,7 @@ const (
 	DestinationGone                   // the connection's real server was removed
 	ThrottledNew                      // a new connection dropped by drop_packet
 	ReplyTaken                        // replies could not be told from another connection's
-	ICMPIgnored                       // ICMP for a VIP that is no echo request
+	ICMPIgnored                       // ICMP for a VIP that is neither an echo request nor about a connection
 	TTLExceeded                       // TTL used up: the client is told
 	TooBig                            // larger than the way to the real server takes
 	NoRoute                           // no route out of one of the director's links
@@ -49,6 +51,8 @@ func verdictWords() [numVerdicts][2]string {
 		pending:            {"pending", "waits for a neighbour's answer"},
 		Forwarded:          {"forwarded", "request forwarded to a real server"},
 		Replied:            {"replied", "reply of a real server forwarded to the client"},
+		ErrorForwarded:     {"error_forwarded", "ICMP error about a connection forwarded to its other end"},
+		TunnelError:        {"tunnel_error", "ICMP error about a tunnel packet: the client was told"},
 		AnsweredARP:        {"answered_arp", "ARP request for a VIP answered"},
 		AnsweredND:         {"answered_nd", "neighbour solicitation for a VIP answered"},
 		AnsweredEcho:       {"answered_echo", "ping of a VIP answered"},
@@ -58,7 +62,7 @@ func verdictWords() [numVerdicts][2]string {
 		Outgoing:           {"outgoing", "sent by this host itself"},
 		Truncated:          {"truncated", "cut short by the ring: raise the ring's slot size"},
 		Malformed:          {"malformed", "a header contradicts the bytes"},
-		BadChecksum:        {"bad_checksum", "wrong IPv4 header checksum"},
+		BadChecksum:        {"bad_checksum", "wrong checksum of an IPv4 header or of an ICMP error"},
 		FragmentDropped:    {"fragment", "fragments are not balanced"},
 		ShortHeader:        {"short_header", "transport header too short to rewrite"},
 		NoConnection:       {"no_connection", "no such connection, and not its first packet: reset"},
@@ -67,7 +71,7 @@ func verdictWords() [numVerdicts][2]string {
 		DestinationGone:    {"destination_gone", "the connection's real server was removed"},
 		ThrottledNew:       {"drop_packet", "a new connection dropped by drop_packet"},
 		ReplyTaken:         {"reply_taken", "replies could not be told from another connection's"},
-		ICMPIgnored:        {"icmp_ignored", "ICMP for a VIP that is no echo request"},
+		ICMPIgnored:        {"icmp_ignored", "ICMP for a VIP: no echo request, and about no connection"},
 		TTLExceeded:        {"ttl_exceeded", "TTL used up: is there a routing loop?"},
 		TooBig:             {"too_big", "larger than the MTU towards the real server"},
 		NoRoute:            {"no_route", "no route out of one of the director's links"},

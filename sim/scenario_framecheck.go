@@ -45,10 +45,13 @@ func masked(in, frame string) string {
 	return hex.EncodeToString(b)
 }
 
-// isICMP reports whether a frame carries ICMP: the director may pass its id on.
+// isICMP reports whether a frame carries ICMP that the director may pass on with
+// its id: an error that is not about a tunnel packet of the director's own, or no
+// error at all.
 func isICMP(frame string) bool {
 	b, err := hex.DecodeString(frame)
-	return err == nil && len(b) > 14+9 && b[12] == 8 && b[13] == 0 && packet.Proto(b[14+9]) == packet.ICMP
+	return err == nil && len(b) >= 14+packet.IPv4HeaderLen && b[12] == 8 && b[13] == 0 &&
+		packet.Proto(b[14+9]) == packet.ICMP && !fromDirector(b[14+16:14+20])
 }
 
 // answers reports whether an IPv6 packet goes back to the sender of a frame from
@@ -82,7 +85,8 @@ func maskIPv4(ip []byte, own, causedByICMP bool) {
 	const dontFragment = 0x40
 	icmpError := proto == packet.ICMP && (ip[headerLen] == 3 || ip[headerLen] == 11 || ip[headerLen] == 12)
 	first := binary.BigEndian.Uint16(ip[6:])&0x1fff == 0
-	if icmpError && !causedByICMP || own && ip[6]&dontFragment == 0 {
+	echoReply := proto == packet.ICMP && ip[headerLen] == 0
+	if icmpError && !causedByICMP || echoReply && causedByICMP || own && ip[6]&dontFragment == 0 {
 		clear(ip[4:6])
 		clear(ip[10:12])
 	}

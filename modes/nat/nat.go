@@ -16,8 +16,11 @@ func (Masq) Overhead(*conntrack.Conn) int { return 0 }
 
 // Forward rewrites p, a parsed packet of c, in place. It reports false for a
 // packet whose transport header is cut short, which the kernel drops in this
-// mode.
+// mode. An ICMP packet is an error about c.
 func (Masq) Forward(p *packet.Packet, c *conntrack.Conn, dir conntrack.Direction, _ packet.Addr) bool {
+	if p.Flow.Proto == packet.ICMP || p.Flow.Proto == packet.ICMPv6 {
+		return forwardError(p, c, dir)
+	}
 	if p.Frag != packet.LaterFragment && p.ShortTransport() {
 		return false
 	}
