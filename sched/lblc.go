@@ -1,6 +1,9 @@
 package sched
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"pktdirector/lvs"
@@ -60,6 +63,17 @@ func (l *locality[E]) add(a packet.Addr, now time.Duration) *localEntry[E] {
 	return e
 }
 
+// peek returns the entry that find would after the housekeeping due by now. It
+// changes nothing.
+func (l *locality[E]) peek(a packet.Addr, now, old time.Duration) *localEntry[E] {
+	if l.next > now || len(l.entries) == 0 {
+		return l.entries[a]
+	}
+	tidied := locality[E]{maps.Clone(l.entries), l.next, l.looks}
+	tidied.tidy(now, old)
+	return tidied.entries[a]
+}
+
 // tidy does the housekeeping that is due by now; entries unused for longer than
 // old go.
 func (l *locality[E]) tidy(now, old time.Duration) {
@@ -82,16 +96,29 @@ func (l *locality[E]) tidy(now, old time.Duration) {
 	}
 }
 
-// drop forgets up to n entries that were unused for at least idle.
+// drop forgets up to n entries that were unused for more than idle, the
+// longest unused first.
 func (l *locality[E]) drop(now, idle time.Duration, n int) {
+	var unused []packet.Addr
 	for a, e := range l.entries {
-		if n == 0 {
-			return
-		}
 		if now-e.used > idle {
-			delete(l.entries, a)
-			n--
+			unused = append(unused, a)
 		}
+	}
+	if len(unused) > n {
+		slices.SortFunc(unused, func(a, b packet.Addr) int {
+			if c := cmp.Compare(l.entries[a].used, l.entries[b].used); c != 0 {
+				return c
+			}
+			if a.Less(b) { // never by chance
+				return -1
+			}
+			return 1
+		})
+		unused = unused[:n]
+	}
+	for _, a := range unused {
+		delete(l.entries, a)
 	}
 }
 
@@ -134,7 +161,7 @@ func (s *localityLeastConnection) Schedule(r Request) *lvs.Destination {
 }
 
 func (s *localityLeastConnection) Explain(r Request, e *Explanation) {
-	pick := s.remembered(s.memory.entries[r.Flow.Dst])
+	pick := s.remembered(s.memory.peek(r.Flow.Dst, r.Now, r.LBLCExpiration))
 	if pick == nil {
 		explainCheapest(s.dests, wlcCost, e)
 		return

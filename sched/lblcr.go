@@ -79,7 +79,7 @@ func (s *localityWithReplication) Schedule(r Request) *lvs.Destination {
 }
 
 func (s *localityWithReplication) Explain(r Request, e *Explanation) {
-	entry := s.memory.entries[r.Flow.Dst]
+	entry := s.memory.peek(r.Flow.Dst, r.Now, r.LBLCRExpiration)
 	var least *lvs.Destination
 	if entry != nil {
 		least = entry.value.least()
