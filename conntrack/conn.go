@@ -37,6 +37,7 @@ type Conn struct {
 	ClientPort, VirtualPort, DestPort uint16
 	Proto                             packet.Proto
 	Method                            lvs.Method
+	Tunnel                            lvs.TunnelInfo // of the tunnelling method; follows the destination's
 	State                             State
 	Flags                             uint8
 	DestID                            uint32 // lvs.Destination.ID

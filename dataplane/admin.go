@@ -326,5 +326,5 @@ func (d *Director) applyService(want *lvs.VirtualService) error {
 // same reports whether an edit would change nothing.
 func same(dest *lvs.Destination, rs lvs.RealServer) bool {
 	upper, lower := dest.Thresholds()
-	return dest.Weight() == int64(rs.Weight) && dest.Method() == rs.Method && upper == rs.Upper && lower == rs.Lower
+	return dest.Weight() == int64(rs.Weight) && dest.Method() == rs.Method && dest.Tunnel() == rs.Tunnel && upper == rs.Upper && lower == rs.Lower
 }

@@ -133,6 +133,9 @@ func (w *Worker) touch(slot conntrack.Slot, c *conntrack.Conn, dir conntrack.Dir
 	if dir == conntrack.Request && !dest.Available() {
 		return DestinationGone
 	}
+	if dest.Method() == lvs.Tunnel {
+		c.Tunnel = dest.Tunnel()
+	}
 	was := c.State
 	what := p.TCPFlags
 	if p.Flow.Proto == packet.SCTP {
@@ -212,7 +215,7 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 	}
 	c := conntrack.Conn{
 		Proto: f.Proto, Client: f.Src, ClientPort: f.SrcPort, Virtual: f.Dst, VirtualPort: f.DstPort,
-		Dest: dest.Server.RIP, DestPort: f.DstPort, Method: dest.Method(), DestID: dest.ID, Control: control,
+		Dest: dest.Server.RIP, DestPort: f.DstPort, Method: dest.Method(), Tunnel: dest.Tunnel(), DestID: dest.ID, Control: control,
 	}
 	// A server of a service for every port, or of a mark, may keep the packet's.
 	if dest.Server.Port != 0 && (!persistent || f.DstPort == svc.key.Port) {

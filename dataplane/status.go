@@ -22,7 +22,7 @@ func (d *Director) Status() []lvs.ServiceStatus {
 		for _, dest := range svc.dests {
 			upper, lower := dest.Thresholds()
 			s.Destinations = append(s.Destinations, lvs.DestinationStatus{
-				Server: dest.Server, Method: dest.Method(), Weight: dest.Weight(),
+				Server: dest.Server, Method: dest.Method(), Tunnel: dest.Tunnel(), Weight: dest.Weight(),
 				Active: dest.Active(), InAct: dest.Inactive(), Persistent: dest.Persistent.Load(),
 				Upper: upper, Lower: lower, Stats: dest.Stats.Read(),
 			})

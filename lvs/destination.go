@@ -13,6 +13,7 @@ type Destination struct {
 	ID      uint32 // index in the director's list, what a connection entry holds
 
 	method     atomic.Uint32
+	tunnel     atomic.Uint32 // a packed TunnelInfo
 	weight     atomic.Int64
 	lastWeight atomic.Int64 // the last weight above 0
 	active     atomic.Int64
@@ -31,6 +32,7 @@ type Destination struct {
 func NewDestination(svc ServiceKey, rs RealServer, id uint32) *Destination {
 	d := &Destination{Service: svc, Server: rs.ServerKey, ID: id}
 	d.method.Store(uint32(rs.Method))
+	d.tunnel.Store(rs.Tunnel.pack())
 	d.weight.Store(int64(rs.Weight))
 	d.lastWeight.Store(int64(rs.Weight))
 	d.available.Store(true)
@@ -45,6 +47,10 @@ func (d *Destination) Method() Method { return Method(d.method.Load()) }
 
 // SetMethod changes the forwarding method for new connections.
 func (d *Destination) SetMethod(m Method) { d.method.Store(uint32(m)) }
+
+// Tunnel returns the tunnel to the server, which every packet of the
+// tunnelling method takes, those of older connections too.
+func (d *Destination) Tunnel() TunnelInfo { return unpackTunnel(d.tunnel.Load()) }
 
 // Weight returns the current weight; 0 means quiesced.
 func (d *Destination) Weight() int64 { return d.weight.Load() }
@@ -85,10 +91,11 @@ func (d *Destination) Eligible() bool { return d.Weight() > 0 && !d.Overloaded()
 func (d *Destination) Thresholds() (upper, lower uint32) { return d.upper.Load(), d.lower.Load() }
 
 // Edit takes over what the operator may change of a server that stays: method,
-// weight and thresholds. An upper threshold of 0 ends an overload at once; any
+// tunnel, weight and thresholds. An upper threshold of 0 ends an overload at once; any
 // other leaves it until the connections fall below the lower one.
 func (d *Destination) Edit(rs RealServer) {
 	d.SetMethod(rs.Method)
+	d.tunnel.Store(rs.Tunnel.pack())
 	d.SetWeight(rs.Weight)
 	d.upper.Store(rs.Upper)
 	d.lower.Store(rs.Lower)

@@ -12,7 +12,7 @@
 //   - VIP, RIP, DIP, CIP: the addresses of the virtual service, a real server,
 //     the director and a client.
 //   - forwarding method: masquerading (NAT, ipvsadm -m), gatewaying (direct
-//     routing, -g) or tunnelling (IPIP, -i).
+//     routing, -g) or tunnelling (-i).
 //   - ActiveConn: connections in states ESTABLISHED, SYN_SENT, SYN_RECV (and
 //     SYNACK). InActConn: all others, UDP included.
 //   - quiesce: set a real server's weight to 0, so that it gets no new

@@ -9,7 +9,7 @@ type Method uint8
 const (
 	Masq   Method = iota // NAT: rewrite addresses and ports (ipvsadm -m)
 	Route                // direct routing: rewrite the frame's MAC only (-g)
-	Tunnel               // IPIP encapsulation (-i)
+	Tunnel               // encapsulation (-i), of the kind that TunnelInfo says
 )
 
 // String returns the word ipvsadm prints in its Forward column.

@@ -59,7 +59,8 @@ const MaxWeight = 1<<31 - 1
 type RealServer struct {
 	ServerKey
 	Method Method
-	Weight int // 0 (quiesced) to MaxWeight
+	Tunnel TunnelInfo // of the tunnelling method
+	Weight int        // 0 (quiesced) to MaxWeight
 	// Upper and Lower are connection thresholds (ipvsadm -x and -y): with
 	// Upper connections the server is overloaded and gets no new ones until
 	// it has fewer than Lower, or than three quarters of Upper where Lower
@@ -212,6 +213,8 @@ func (rs *RealServer) validate(s *VirtualService) error {
 	case rs.Method != Masq && rs.Port != s.Port:
 		return fmt.Errorf("port %d differs from the service's port %d, and %s rewrites no ports: write %d",
 			rs.Port, s.Port, rs.Method.Short(), s.Port)
+	case rs.Method != Tunnel && rs.Tunnel != TunnelInfo{}:
+		return fmt.Errorf("a %s tunnel, but the method is %s: only tun has tunnels", rs.Tunnel.Type, rs.Method.Short())
 	}
-	return nil
+	return rs.Tunnel.Validate()
 }

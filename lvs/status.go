@@ -6,6 +6,7 @@ import "time"
 type DestinationStatus struct {
 	Server       ServerKey
 	Method       Method
+	Tunnel       TunnelInfo // of the tunnelling method
 	Weight       int64
 	Active       int64
 	InAct        int64

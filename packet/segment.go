@@ -6,8 +6,7 @@ import (
 	"fmt"
 )
 
-// MaxSegmentHeader bounds the headers of a segment, all together: an outer
-// IPv6 header, the largest IPv4 and TCP headers, and as much again for IPv6
+// MaxSegmentHeader bounds the headers of a segment, all together: a tunnel's, the largest IPv4 and TCP headers, and as much again for IPv6
 // extension headers.
 const MaxSegmentHeader = 320
 
@@ -20,8 +19,10 @@ var (
 // A Segmenter cuts a super-frame into the packets it stands for, as a network
 // card with segmentation offload does (the kernel's tcp_gso_segment and
 // __udp_gso_segment): every segment repeats the headers with its own lengths,
-// identification, sequence number, flags and finished checksums. An outer
-// header pushed in front of the packet is repeated too.
+// identification, sequence number, flags and finished checksums. A tunnel's
+// header in front of the packet (outer IP, GRE, UDP with GUE) is repeated too, its
+// checksum computed where there is one: GRE's flag says so, or a UDP checksum
+// other than 0.
 //
 // A segment is handed out as a header and a payload, and the payload is a part
 // of the super-frame's own buffer: nothing is copied but headers, and nothing
@@ -35,6 +36,7 @@ type Segmenter struct {
 	udp     bool
 	noSum   bool // UDP over IPv4 without a checksum
 
+	outer tunnelHeader // when l3 is above 0
 	// atomicOuter: the outer header is IPv4 with DF and identification 0,
 	// which says nothing (RFC 6864 section 4.1) and stays 0.
 	atomicOuter bool
@@ -70,7 +72,8 @@ func (s *Segmenter) Reset(p *Packet) error {
 		return fmt.Errorf("%w: %d bytes of headers in a packet of %d, at most %d", ErrSegmentHeader, end, len(b), MaxSegmentHeader)
 	}
 	if l3 > 0 {
-		if err := checkOuter(b[:l3]); err != nil {
+		var err error
+		if s.outer, err = parseTunnelHeader(b[:l3]); err != nil {
 			return err
 		}
 		s.atomicOuter = b[0]>>4 == 4 && b[4] == 0 && b[5] == 0 && b[6]&(ipv4DontFragment>>8) != 0
@@ -89,23 +92,6 @@ func (s *Segmenter) Reset(p *Packet) error {
 	return nil
 }
 
-// checkOuter tells whether outer is one IP header that directly carries IP.
-func checkOuter(outer []byte) error {
-	carried := Proto(0)
-	switch {
-	case outer[0]>>4 == 4 && len(outer) >= IPv4HeaderLen && int(outer[0]&15)*4 == len(outer):
-		carried = Proto(outer[9])
-	case outer[0]>>4 == 6 && len(outer) == IPv6HeaderLen:
-		carried = Proto(outer[6])
-	default:
-		return fmt.Errorf("%w: outer header of %d bytes beginning with 0x%02x", ErrSegmentHeader, len(outer), outer[0])
-	}
-	if carried != IPIP && carried != IPv6P {
-		return fmt.Errorf("%w: outer header carries %s", ErrSegmentHeader, carried)
-	}
-	return nil
-}
-
 // Len returns how many segments the super-frame stands for, at least 1. It
 // needs a Reset without error.
 func (s *Segmenter) Len() int {
@@ -119,27 +105,41 @@ func (s *Segmenter) Next(buf []byte) (header, payload []byte) {
 	if s.header == nil || s.next >= s.Len() {
 		return nil, nil
 	}
-	n, last := s.next, s.Len()-1
+	n := s.next
 	s.next++
 	payload = s.payload[n*s.size : min((n+1)*s.size, len(s.payload))]
 	header = buf[:copy(buf, s.header)]
 
-	if outer := header[:s.l3]; len(outer) > 0 {
+	putLength(header[s.l3:s.l4], len(header)-s.l3+len(payload), n)
+	sum := s.finishTransport(header[s.l4:], payload, n)
+	if s.l3 > 0 {
 		id := n
 		if s.atomicOuter {
 			id = 0
 		}
-		putLength(outer, len(header)+len(payload), id)
+		inner := header[s.l3:]
+		if s.outer.sumAt > 0 {
+			sum = Sum(inner, sum)
+		}
+		s.outer.finish(header[:s.l3], id, len(inner)+len(payload), sum)
 	}
-	putLength(header[s.l3:s.l4], len(header)-s.l3+len(payload), n)
-	transport := header[s.l4:]
+	return header, payload
+}
+
+// finishTransport writes what differs from segment to segment into the
+// transport header of segment n, and returns the payload's sum, which is 0 when
+// nothing needs it.
+func (s *Segmenter) finishTransport(transport, payload []byte, n int) (payloadSum uint64) {
 	length := len(transport) + len(payload)
 	at := tcpChecksum
 	if s.udp {
 		binary.BigEndian.PutUint16(transport[4:], uint16(length))
 		at = udpChecksum
 		if s.noSum {
-			return header, payload
+			if s.outer.sumAt > 0 {
+				payloadSum = Sum(payload, 0)
+			}
+			return payloadSum
 		}
 	} else {
 		seq := binary.BigEndian.Uint32(transport[4:])
@@ -147,15 +147,15 @@ func (s *Segmenter) Next(buf []byte) (header, payload []byte) {
 		if n > 0 {
 			transport[13] &^= CWR // one answer to one congestion mark (RFC 3168 section 6.1.2)
 		}
-		if n < last {
+		if n < s.Len()-1 {
 			transport[13] &^= FIN | PSH
 		}
 	}
 	field := transport[at : at+2]
 	field[0], field[1] = 0, 0
-	sum := add64(s.pseudo, uint64(length))
-	putTransportChecksum(field, Sum(payload, Sum(transport, sum)), s.udp)
-	return header, payload
+	payloadSum = Sum(payload, 0)
+	putTransportChecksum(field, Sum(transport, add64(payloadSum, add64(s.pseudo, uint64(length)))), s.udp)
+	return payloadSum
 }
 
 // putLength writes the length of segment n into one of its IP headers and
