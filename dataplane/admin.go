@@ -119,7 +119,7 @@ func (d *Director) Flush() {
 }
 
 func (d *Director) setServices(services map[lvs.ServiceKey]*service) {
-	d.rules.Store(newRules(services))
+	d.rules.Store(newRules(services, d.rules.Load().marks))
 	d.announce.Store(true)
 }
 
@@ -230,9 +230,15 @@ func (d *Director) purge(gone []*lvs.Destination) {
 func (d *Director) SetTimeouts(tcp, tcpFin, udp time.Duration) { d.table.SetTimeouts(tcp, tcpFin, udp) }
 
 // SetMarks replaces the rules that give packets firewall marks.
-func (d *Director) SetMarks(rules []lvs.MarkRule) {
-	copied := slices.Clone(rules)
-	d.marks.Store(&copied)
+func (d *Director) SetMarks(marks []lvs.MarkRule) {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	d.setMarks(marks)
+}
+
+func (d *Director) setMarks(marks []lvs.MarkRule) {
+	d.rules.Store(newRules(d.rules.Load().services, slices.Clone(marks)))
+	d.announce.Store(true)
 }
 
 // SetLocal names addresses, besides the VIPs, that the director answers for as
@@ -265,6 +271,7 @@ func (d *Director) Apply(r lvs.Ruleset) error {
 	}
 	d.applying.Lock()
 	defer d.applying.Unlock()
+	d.setMarks(r.Marks)
 	wanted := map[lvs.ServiceKey]bool{}
 	for i := range r.Services {
 		wanted[r.Services[i].ServiceKey] = true

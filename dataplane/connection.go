@@ -27,7 +27,7 @@ func (w *Worker) connection(p *packet.Packet) (conntrack.Direction, Verdict) {
 	} else if c != nil {
 		slot.Remove(c)
 	}
-	mark := w.mark(p)
+	mark := rules.mark(p)
 	svc := rules.match(p, mark)
 	if svc != nil && w.mayStart(p) {
 		v := w.start(slot, svc, mark, p)
@@ -43,17 +43,6 @@ func (w *Worker) connection(p *packet.Packet) (conntrack.Direction, Verdict) {
 		v = w.unknown(p, rules, svc != nil)
 	}
 	return conntrack.Reply, v
-}
-
-// mark returns the packet's firewall mark, 0 for none.
-func (w *Worker) mark(p *packet.Packet) uint32 {
-	rules := *w.d.marks.Load()
-	for i := range rules {
-		if rules[i].Matches(p) {
-			return rules[i].Mark
-		}
-	}
-	return 0
 }
 
 // reply finds the connection that p is a real server's reply of.

@@ -44,7 +44,6 @@ type Director struct {
 	table      *conntrack.Table
 	templates  *conntrack.Table // of persistent services
 	tunables   atomic.Pointer[Tunables]
-	marks      atomic.Pointer[[]lvs.MarkRule]
 	local      atomic.Pointer[[]netip.Prefix]
 	defended   atomic.Uint64 // the second of the last round of drop_entry
 	drops      atomic.Uint64 // packets that met drop_packet
@@ -72,7 +71,6 @@ func New(o Options) *Director {
 	d.templates = conntrack.New(max(1, o.Shards/templateShare), o.Seed, d.templateEnded)
 	tunables := DefaultTunables()
 	d.tunables.Store(&tunables)
-	d.marks.Store(&[]lvs.MarkRule{})
 	d.local.Store(&[]netip.Prefix{})
 	d.rules.Store(&rules{})
 	d.dests.Store(&destinations{})

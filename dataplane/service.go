@@ -27,16 +27,19 @@ type service struct {
 type rules struct {
 	services map[lvs.ServiceKey]*service
 	vips     map[packet.Addr]struct{}
-	order    []packet.Addr // the VIPs, sorted
+	order    []packet.Addr  // the VIPs, sorted
+	marks    []lvs.MarkRule // the first that matches counts
 }
 
 // newRules indexes services.
-func newRules(services map[lvs.ServiceKey]*service) *rules {
-	r := &rules{services: services, vips: map[packet.Addr]struct{}{}}
+func newRules(services map[lvs.ServiceKey]*service, marks []lvs.MarkRule) *rules {
+	r := &rules{services: services, vips: map[packet.Addr]struct{}{}, marks: marks}
+	written := lvs.Ruleset{Marks: marks}
 	for key := range services {
-		if key.Mark == 0 {
-			r.vips[key.VIP] = struct{}{}
-		}
+		written.Services = append(written.Services, lvs.VirtualService{ServiceKey: key})
+	}
+	for _, vip := range written.VIPs() {
+		r.vips[vip] = struct{}{}
 	}
 	for vip := range r.vips {
 		r.order = append(r.order, vip)
@@ -48,6 +51,16 @@ func newRules(services map[lvs.ServiceKey]*service) *rules {
 		return 1
 	})
 	return r
+}
+
+// mark returns the packet's firewall mark, 0 for none.
+func (r *rules) mark(p *packet.Packet) uint32 {
+	for i := range r.marks {
+		if r.marks[i].Matches(p) {
+			return r.marks[i].Mark
+		}
+	}
+	return 0
 }
 
 // match finds the service of a packet: by its firewall mark, then by address

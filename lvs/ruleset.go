@@ -3,7 +3,7 @@ package lvs
 import (
 	"errors"
 	"fmt"
-	"net/netip"
+	"slices"
 	"time"
 
 	"pktdirector/packet"
@@ -103,48 +103,43 @@ var (
 	ErrNoServer      = errors.New("no such destination")
 )
 
-// MarkRule gives packets a firewall mark, which a director in user space
-// cannot see on them. All that is set must match; the first rule that matches
-// wins.
-type MarkRule struct {
-	Src, Dst []netip.Prefix // any of them
-	Proto    packet.Proto   // 0: any
-	DstPort  uint16         // 0: any
-	Link     int            // index of the link it came in by; -1: any
-	VLAN     uint16         // VLAN id; 0: any
-	Mark     uint32
-}
-
-// Matches reports whether the rule matches a packet.
-func (r *MarkRule) Matches(p *packet.Packet) bool {
-	f := &p.Flow
-	switch {
-	case r.Proto != 0 && r.Proto != f.Proto,
-		r.DstPort != 0 && r.DstPort != f.DstPort,
-		r.Link >= 0 && r.Link != p.Link,
-		r.VLAN != 0 && (!p.Tagged || p.VLAN&0x0fff != r.VLAN):
-		return false
-	}
-	return within(r.Src, f.Src) && within(r.Dst, f.Dst)
-}
-
-func within(prefixes []netip.Prefix, a packet.Addr) bool {
-	if len(prefixes) == 0 {
-		return true
-	}
-	ip := a.Netip()
-	for _, p := range prefixes {
-		if p.Contains(ip) {
-			return true
-		}
-	}
-	return false
-}
-
 // Ruleset is everything an operator configures about balancing: all virtual
-// services. It is a plain value: copy, edit, Validate, then apply.
+// services, and the rules that mark packets for services by firewall mark, in
+// order. It is a plain value: copy, edit, Validate, then apply.
 type Ruleset struct {
 	Services []VirtualService
+	Marks    []MarkRule // the first that matches a packet counts
+}
+
+// VIPs lists the distinct addresses that the director answers for: those of
+// the services, then single addresses that are marked for one.
+func (r *Ruleset) VIPs() []packet.Addr {
+	var vips []packet.Addr
+	seen := map[packet.Addr]bool{}
+	add := func(a packet.Addr) {
+		if !seen[a] {
+			seen[a] = true
+			vips = append(vips, a)
+		}
+	}
+	for i := range r.Services {
+		if r.Services[i].Mark == 0 {
+			add(r.Services[i].VIP)
+		}
+	}
+	for i := range r.Marks {
+		for _, p := range r.Marks[i].Dst {
+			if p.IsSingleIP() && r.serves(r.Marks[i].Mark, p.Addr().Is6()) {
+				add(packet.AddrFrom(p.Addr()))
+			}
+		}
+	}
+	return vips
+}
+
+// serves reports whether there is a service for the mark and IP version.
+func (r *Ruleset) serves(mark uint32, v6 bool) bool {
+	return slices.ContainsFunc(r.Services, func(s VirtualService) bool { return s.Mark == mark && mark != 0 && s.V6 == v6 })
 }
 
 // Validate reports the first rule that the kernel's IPVS would refuse, naming
@@ -160,6 +155,11 @@ func (r *Ruleset) Validate(knownScheduler func(string) bool) error {
 		seen[s.ServiceKey] = i
 		if err := s.validate(knownScheduler); err != nil {
 			return fmt.Errorf("services[%d] (%s): %w", i, s.ServiceKey, err)
+		}
+	}
+	for i := range r.Marks {
+		if err := r.Marks[i].validate(); err != nil {
+			return fmt.Errorf("marks[%d]: %w", i, err)
 		}
 	}
 	return nil

@@ -171,7 +171,10 @@ func routeOf(args string) (dataplane.Route, error) {
 func markRules(marks []Mark) ([]lvs.MarkRule, error) {
 	var rules []lvs.MarkRule
 	for i, m := range marks {
-		r := lvs.MarkRule{Src: m.Src, Dst: m.Dst, DstPort: m.DPort, Link: -1, Mark: m.Mark}
+		r := lvs.MarkRule{Src: m.Src, Dst: m.Dst, Link: -1, Mark: m.Mark}
+		if m.DPort != 0 {
+			r.Ports = []lvs.PortRange{{From: m.DPort, To: m.DPort}}
+		}
 		if m.Proto != "" {
 			var err error
 			if r.Proto, err = protoOf(m.Proto); err != nil {
