@@ -18,7 +18,10 @@ type Config struct {
 	Links   []Link
 	Routes  []Route
 	Control string // path of the status API's unix socket
-	Ruleset lvs.Ruleset
+	// Sysctl and Timeouts change the director's defaults.
+	Sysctl   []Sysctl
+	Timeouts Timeouts
+	Ruleset  lvs.Ruleset
 }
 
 // LinkType is how the director reaches an interface.

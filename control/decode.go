@@ -5,14 +5,12 @@ import (
 	"strings"
 
 	"pktdirector/lvs"
-	"pktdirector/packet"
-	"pktdirector/sched"
 )
 
 // decodeConfig fills c from the document's root. Everything it refuses is
 // recorded as a fault at its place.
 func decodeConfig(c *Config, root value) {
-	m := root.mapping("links", "routes", "control", "services")
+	m := root.mapping("links", "routes", "control", "sysctl", "timeouts", "marks", "services")
 	decodeLinks(c, root, m["links"])
 	decodeRoutes(c, m["routes"])
 	if v := m["control"]; !v.missing() {
@@ -23,6 +21,9 @@ func decodeConfig(c *Config, root value) {
 			c.Control = s
 		}
 	}
+	decodeSysctl(c, m["sysctl"])
+	decodeTimeouts(c, m["timeouts"])
+	decodeMarks(c, m["marks"])
 	d := serviceDecoder{config: c, seen: map[lvs.ServiceKey]int{}}
 	for i, v := range atLeastOne(root, m["services"], "virtual service") {
 		d.decode(v, i)
@@ -161,62 +162,4 @@ func linkNames(c *Config) []string {
 		names = append(names, l.Name)
 	}
 	return names
-}
-
-// serviceDecoder reads the virtual services.
-type serviceDecoder struct {
-	config *Config
-	seen   map[lvs.ServiceKey]int // the index of each
-}
-
-func (sd *serviceDecoder) decode(v value, index int) {
-	s := lvs.VirtualService{Scheduler: "wlc"}
-	m := v.mapping("vip", "protocol", "port", "scheduler", "method", "servers")
-	if a := m["vip"]; !v.needs(a, "vip is missing: the address that clients connect to") {
-	} else if addr, ok := a.unicast(); ok {
-		s.VIP = packet.AddrFrom(addr)
-		if addr.IsLoopback() {
-			a.wrong("%s is reached by no other machine: write an address that clients can connect to", addr)
-		}
-	}
-	if p := m["protocol"]; !v.needs(p, "protocol is missing: tcp or udp") {
-	} else if word, ok := p.text(); ok {
-		switch word {
-		case "tcp":
-			s.Proto = packet.TCP
-		case "udp":
-			s.Proto = packet.UDP
-		default:
-			p.wrong("%q cannot be balanced: write tcp or udp", word)
-		}
-	}
-	if p := m["port"]; v.needs(p, "port is missing: a number from 1 to 65535") {
-		n, _ := p.integer(1, 65535)
-		s.Port = uint16(n)
-	}
-	if n := m["scheduler"]; !n.missing() {
-		if word, ok := n.text(); ok {
-			s.Scheduler = word
-			if !sched.Known(word) {
-				n.wrong("scheduler %q is not known: one of %s", word, strings.Join(sched.Names(), ", "))
-			}
-		}
-	}
-	if s.VIP.IsValid() && s.Port != 0 && s.Proto != 0 {
-		if first, there := sd.seen[s.ServiceKey]; there {
-			v.wrong("%s stands already in services[%d]: join their servers in one", s.ServiceKey, first)
-		} else {
-			sd.seen[s.ServiceKey] = index
-		}
-	}
-	c := sd.config
-	d := serverDecoder{links: c.Links, service: &s, method: m["method"], seen: map[lvs.ServerKey]int{}}
-	if !d.method.missing() {
-		d.fallback, d.known = d.methodOf(d.method)
-	}
-	servers, _ := m["servers"].list()
-	for i, sv := range servers {
-		s.Servers = append(s.Servers, d.decode(sv, i))
-	}
-	c.Ruleset.Services = append(c.Ruleset.Services, s)
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 
 	"pktdirector/lvs"
@@ -20,7 +21,7 @@ type serverDecoder struct {
 func (d *serverDecoder) decode(v value, index int) lvs.RealServer {
 	rs := lvs.RealServer{Method: d.fallback, Weight: 1}
 	rs.Port = d.service.Port
-	m := v.mapping("address", "port", "weight", "method")
+	m := v.mapping("address", "port", "weight", "method", "uthreshold", "lthreshold")
 	if a := m["address"]; !v.needs(a, "address is missing: the real server's") {
 	} else if addr, ok := a.unicast(); ok {
 		rs.RIP = packet.AddrFrom(addr)
@@ -31,6 +32,8 @@ func (d *serverDecoder) decode(v value, index int) lvs.RealServer {
 			a.wrong("%s is the VIP: write the server's own address", addr)
 		case vip.IsValid() && rs.RIP.Is4() != vip.Is4():
 			a.wrong("%s is of another IP version than the VIP %s: give the server an address of the same", addr, vip)
+		case d.service.Mark != 0 && rs.RIP.Is4() != d.service.Is4():
+			a.wrong("%s is of another IP version than the service %s: give the server an address of the same", addr, d.service.ServiceKey)
 		}
 	}
 	method := m["method"]
@@ -49,12 +52,16 @@ func (d *serverDecoder) decode(v value, index int) lvs.RealServer {
 	if p := m["port"]; !p.missing() {
 		n, ok := p.integer(1, 65535)
 		rs.Port = uint16(n)
-		if ok && d.service.Port != 0 && rs.Method != lvs.Masq && (d.known || !method.missing()) && rs.Port != d.service.Port {
-			p.wrong("%d differs from the service's port %d, and %s rewrites no ports: write %d or leave it out",
-				rs.Port, d.service.Port, rs.Method.Short(), d.service.Port)
+		if service := d.service.Port; ok && rs.Method != lvs.Masq && (d.known || !method.missing()) && rs.Port != service {
+			instead := fmt.Sprintf("write %d or leave it out", service)
+			if service == 0 {
+				instead = "leave it out, the server gets the packet's port"
+			}
+			p.wrong("%d differs from the service's port %d, and %s rewrites no ports: %s", rs.Port, service, rs.Method.Short(), instead)
 		}
 	}
-	if rs.RIP.IsValid() && rs.Port != 0 {
+	decodeThresholds(&rs, m["uthreshold"], m["lthreshold"])
+	if rs.RIP.IsValid() {
 		if first, there := d.seen[rs.ServerKey]; there {
 			v.wrong("%s stands already as servers[%d] of this service: write it once, with the weight it shall have", rs.ServerKey, first)
 		} else {
@@ -62,6 +69,22 @@ func (d *serverDecoder) decode(v value, index int) lvs.RealServer {
 		}
 	}
 	return rs
+}
+
+// decodeThresholds reads the numbers of connections at which a server gets no
+// new ones, and below which it gets them again.
+func decodeThresholds(rs *lvs.RealServer, upper, lower value) {
+	if !upper.missing() {
+		n, _ := upper.integer(0, 1<<32-1)
+		rs.Upper = uint32(n)
+	}
+	if !lower.missing() {
+		n, ok := lower.integer(0, 1<<32-1)
+		rs.Lower = uint32(n)
+		if ok && rs.Lower > rs.Upper && !upper.faulty {
+			lower.wrong("%d is above the upper threshold %d: write uthreshold %d or more, or less here", n, rs.Upper, n)
+		}
+	}
 }
 
 // methodOf reads a forwarding method and refuses direct routing when a link

@@ -285,6 +285,25 @@ func (v value) mapping(known ...string) map[string]value {
 	return out
 }
 
+// keys returns the names of v's keys in their order, each once; none when v is
+// no mapping.
+func (v value) keys() []string {
+	var pairs []*ast.MappingValueNode
+	switch n := v.plain().(type) {
+	case *ast.MappingNode:
+		pairs = n.Values
+	case *ast.MappingValueNode:
+		pairs = []*ast.MappingValueNode{n}
+	}
+	var names []string
+	for _, p := range pairs {
+		if name := p.Key.GetToken().Value; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func (v value) child(key string) string {
 	if v.path == "" {
 		return key
@@ -309,6 +328,30 @@ func (v value) list() ([]value, bool) {
 		out[i].faulty = out[i].plain() == nil // an alias that stands for nothing
 	}
 	return out, true
+}
+
+// isList reports whether v is a list.
+func (v value) isList() bool {
+	_, ok := v.plain().(*ast.SequenceNode)
+	return ok
+}
+
+// isZero reports whether v is the number 0 as it must be written.
+func (v value) isZero() bool {
+	n, ok := v.plain().(*ast.IntegerNode)
+	return ok && !v.isText() && n.GetToken().Value == "0"
+}
+
+// boolean reads true or false.
+func (v value) boolean() (yes, ok bool) {
+	n, ok := v.plain().(*ast.BoolNode)
+	if !ok {
+		if !v.faulty {
+			v.wrong("%s is neither true nor false", v.kind())
+		}
+		return false, false
+	}
+	return n.Value, true
 }
 
 // text returns the scalar v as it is written.

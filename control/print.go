@@ -3,8 +3,13 @@ package control
 import (
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"strconv"
 	"strings"
+	"time"
+
+	"pktdirector/lvs"
 )
 
 // Print writes c as a configuration file that Parse reads back as c.
@@ -27,20 +32,127 @@ func (c *Config) Print(w io.Writer) error {
 	if c.Control != DefaultSocket {
 		fmt.Fprintf(&b, "control: %s\n", strconv.Quote(c.Control))
 	}
+	printSettings(&b, c)
 	b.WriteString("services:\n")
-	for _, s := range c.Ruleset.Services {
-		fmt.Fprintf(&b, "  - vip: %q\n    protocol: %s\n    port: %d\n    scheduler: %s\n",
-			s.VIP, strings.ToLower(s.Proto.String()), s.Port, s.Scheduler)
-		if len(s.Servers) > 0 {
-			b.WriteString("    servers:\n")
-		}
-		for _, rs := range s.Servers {
-			fmt.Fprintf(&b, "      - {address: %q, port: %d, weight: %d, method: %s}\n",
-				rs.RIP, rs.Port, rs.Weight, rs.Method.Short())
-		}
+	for i := range c.Ruleset.Services {
+		printService(&b, &c.Ruleset.Services[i])
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// printSettings writes the sections sysctl, timeouts and marks.
+func printSettings(b *strings.Builder, c *Config) {
+	if len(c.Sysctl) > 0 {
+		b.WriteString("sysctl:\n")
+	}
+	for _, s := range c.Sysctl {
+		fmt.Fprintf(b, "  %s%s: %s\n", sysctlPrefix, s.Name, s.Value)
+	}
+	if c.Timeouts != (Timeouts{}) {
+		b.WriteString("timeouts:\n")
+	}
+	for _, t := range []struct {
+		name string
+		is   time.Duration
+	}{{"tcp", c.Timeouts.TCP}, {"tcpfin", c.Timeouts.TCPFin}, {"udp", c.Timeouts.UDP}} {
+		if t.is != 0 {
+			fmt.Fprintf(b, "  %s: %d\n", t.name, t.is/time.Second)
+		}
+	}
+	if len(c.Ruleset.Marks) > 0 {
+		b.WriteString("marks:\n")
+	}
+	for i := range c.Ruleset.Marks {
+		printMark(b, c, &c.Ruleset.Marks[i])
+	}
+}
+
+func printMark(b *strings.Builder, c *Config, r *lvs.MarkRule) {
+	fmt.Fprintf(b, "  - {fwmark: %d", r.Mark)
+	for _, p := range []struct {
+		name string
+		is   []netip.Prefix
+	}{{"src", r.Src}, {"dst", r.Dst}} {
+		if len(p.is) > 0 {
+			fmt.Fprintf(b, ", %s: [%s]", p.name, quotedList(p.is))
+		}
+	}
+	if r.Proto != 0 {
+		fmt.Fprintf(b, ", protocol: %s", strings.ToLower(r.Proto.String()))
+	}
+	if len(r.Ports) > 0 {
+		fmt.Fprintf(b, ", port: [%s]", quotedList(r.Ports))
+	}
+	if r.Link >= 0 && r.Link < len(c.Links) {
+		fmt.Fprintf(b, ", link: %s", strconv.Quote(c.Links[r.Link].Name))
+	}
+	if r.VLAN != 0 {
+		fmt.Fprintf(b, ", vlan: %d", r.VLAN)
+	}
+	b.WriteString("}\n")
+}
+
+func quotedList[T fmt.Stringer](items []T) string {
+	var quoted []string
+	for _, i := range items {
+		quoted = append(quoted, strconv.Quote(i.String()))
+	}
+	return strings.Join(quoted, ", ")
+}
+
+func printService(b *strings.Builder, s *lvs.VirtualService) {
+	if s.Mark != 0 {
+		fmt.Fprintf(b, "  - fwmark: %d\n", s.Mark)
+		if s.V6 {
+			b.WriteString("    ipv6: true\n")
+		}
+	} else {
+		fmt.Fprintf(b, "  - vip: %q\n    protocol: %s\n    port: %d\n", s.VIP, strings.ToLower(s.Proto.String()), s.Port)
+	}
+	fmt.Fprintf(b, "    scheduler: %s\n", s.Scheduler)
+	if s.Flags != 0 {
+		fmt.Fprintf(b, "    flags: [%s]\n", strings.ReplaceAll(flagNames(s.Scheduler, s.Flags), ",", ", "))
+	}
+	if s.Persist != 0 {
+		fmt.Fprintf(b, "    persistence_timeout: %d\n", s.Persist/time.Second)
+	}
+	if s.MaskBits != 0 {
+		fmt.Fprintf(b, "    persistence_granularity: %s\n", granularity(s))
+	}
+	if s.OnePacket {
+		b.WriteString("    ops: true\n")
+	}
+	if len(s.Servers) > 0 {
+		b.WriteString("    servers:\n")
+	}
+	for i := range s.Servers {
+		printServer(b, &s.Servers[i])
+	}
+}
+
+// granularity writes the mask of a persistent service as decodePersistence
+// reads it.
+func granularity(s *lvs.VirtualService) string {
+	if s.Is4() {
+		return net.IP(net.CIDRMask(s.MaskBits, 32)).String()
+	}
+	return strconv.Itoa(s.MaskBits)
+}
+
+func printServer(b *strings.Builder, rs *lvs.RealServer) {
+	fmt.Fprintf(b, "      - {address: %q", rs.RIP)
+	if rs.Port != 0 {
+		fmt.Fprintf(b, ", port: %d", rs.Port)
+	}
+	fmt.Fprintf(b, ", weight: %d, method: %s", rs.Weight, rs.Method.Short())
+	if rs.Upper != 0 {
+		fmt.Fprintf(b, ", uthreshold: %d", rs.Upper)
+	}
+	if rs.Lower != 0 {
+		fmt.Fprintf(b, ", lthreshold: %d", rs.Lower)
+	}
+	b.WriteString("}\n")
 }
 
 func printLink(b *strings.Builder, l *Link) {
@@ -59,11 +171,7 @@ func printLink(b *strings.Builder, l *Link) {
 		fmt.Fprintf(b, "    ring: {%s}\n", strings.Join(ring, ", "))
 	}
 	if len(l.Addresses) > 0 {
-		var quoted []string
-		for _, a := range l.Addresses {
-			quoted = append(quoted, strconv.Quote(a.String()))
-		}
-		fmt.Fprintf(b, "    addresses: [%s]\n", strings.Join(quoted, ", "))
+		fmt.Fprintf(b, "    addresses: [%s]\n", quotedList(l.Addresses))
 	}
 }
 
@@ -79,7 +187,7 @@ services:
   - vip: 192.0.2.10        # the address clients connect to; not configured on any host
     protocol: tcp
     port: 80
-    scheduler: wlc         # rr, wrr, lc or wlc
+    scheduler: wlc         # any that ipvsadm knows; wlc is the default
     method: nat            # nat, dr or tun
     servers:
       - {address: 10.2.0.1, port: 8080, weight: 1}

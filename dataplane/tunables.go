@@ -80,12 +80,9 @@ func (t *Tunables) field(name string) (*int, int) {
 // for it to run low, do nothing here.
 const always = 3
 
-// SetTunable changes a setting by its kernel name, without net.ipv4.vs.
-func (d *Director) SetTunable(name, value string) error {
-	d.applying.Lock()
-	defer d.applying.Unlock()
-	next := *d.tunables.Load()
-	field, most := next.field(name)
+// set changes one setting, or says why not.
+func (t *Tunables) set(name, value string) error {
+	field, most := t.field(name)
 	if field == nil {
 		return fmt.Errorf("setting %q is not known", name)
 	}
@@ -94,6 +91,23 @@ func (d *Director) SetTunable(name, value string) error {
 		return fmt.Errorf("%s: %q is not a number from 0 to %d", name, value, most)
 	}
 	*field = v
+	return nil
+}
+
+// CheckTunable reports whether SetTunable would take the setting.
+func CheckTunable(name, value string) error {
+	t := DefaultTunables()
+	return t.set(name, value)
+}
+
+// SetTunable changes a setting by its kernel name, without net.ipv4.vs.
+func (d *Director) SetTunable(name, value string) error {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	next := *d.tunables.Load()
+	if err := next.set(name, value); err != nil {
+		return err
+	}
 	d.tunables.Store(&next)
 	d.table.SetSecureTCP(next.SecureTCP == always)
 	return nil

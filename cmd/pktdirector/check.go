@@ -64,7 +64,11 @@ func loadConfig(file string) (*control.Config, error) {
 	if file == "" {
 		return nil, usageError(fmt.Errorf("-c FILE is missing: the configuration file (\"pktdirector init\" writes one)"))
 	}
-	return control.Load(file)
+	c, err := control.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.CheckSysctl(dataplane.CheckTunable)
 }
 
 // planOf translates the configuration for package host.

@@ -116,7 +116,7 @@ func run(ctx context.Context, c *control.Config, log *slog.Logger) (err error) {
 	logFindings(log, findings)
 
 	director := newDirector(rand.Uint64())
-	if err := director.Apply(c.Ruleset); err != nil {
+	if err := configure(director, c); err != nil {
 		return err
 	}
 	links, err := openLinks(c, log)
@@ -179,6 +179,17 @@ func newDirector(seed uint64) *dataplane.Director {
 	return dataplane.New(dataplane.Options{Seed: seed, Forwarders: dataplane.Forwarders{
 		lvs.Masq: nat.Masq{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(seed),
 	}})
+}
+
+// configure makes what the file says live.
+func configure(director *dataplane.Director, c *control.Config) error {
+	for _, s := range c.Sysctl {
+		if err := director.SetTunable(s.Name, s.Value); err != nil {
+			return fmt.Errorf("%s: %w", s.At, err)
+		}
+	}
+	director.SetTimeouts(c.Timeouts.TCP, c.Timeouts.TCPFin, c.Timeouts.UDP)
+	return director.Apply(c.Ruleset)
 }
 
 // openLinks opens the configured links; on an error it returns those that it
