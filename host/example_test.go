@@ -19,7 +19,7 @@ func ExampleRulesFor() {
 		},
 	}}})
 	fmt.Println(g.Served)
-	fmt.Println(g.Replies[0].Proto, g.Replies[0].ServerKey)
+	fmt.Println(g.Replies[0].Proto, packet.Endpoint(g.Replies[0].RIP, g.Replies[0].Ports.From))
 	// Output:
 	// [TCP 192.0.2.10:80]
 	// TCP 10.2.0.1:8080

@@ -32,6 +32,7 @@ type Guard struct {
 	conn  *nftables.Conn
 	inet  *nftables.Table
 	arp   *nftables.Table
+	wide  *nftables.Chain // what no set can say
 	sets  guardSets
 	owned bool
 }
@@ -108,6 +109,7 @@ func (g *Guard) Apply(r GuardRules) error {
 			return fmt.Errorf("nftables: set %s: %w", s.set.Name, err)
 		}
 	}
+	g.replaceWide(r)
 	if err := g.conn.Flush(); err != nil {
 		return fmt.Errorf("nftables: table %s: %w", tableName, err)
 	}
@@ -222,22 +224,29 @@ func newElements(links []string, r GuardRules) *elements {
 		copy(key, name)
 		e.links = append(e.links, nftables.SetElement{Key: key})
 	}
+	for _, vip := range r.VIPs {
+		if vip.Is4() {
+			e.vip4 = add(e.vip4, addrKey(vip))
+		} else {
+			e.vip6 = add(e.vip6, addrKey(vip))
+		}
+	}
 	for _, s := range r.Served {
 		if s.VIP.Is4() {
-			e.vip4 = add(e.vip4, addrKey(s.VIP))
 			e.served4 = add(e.served4, portKey(s.VIP, s.Proto, s.Port))
 			e.frag4 = add(e.frag4, protoKey(s.VIP, s.Proto))
 		} else {
-			e.vip6 = add(e.vip6, addrKey(s.VIP))
 			e.served6 = add(e.served6, portKey(s.VIP, s.Proto, s.Port))
 			e.frag6 = add(e.frag6, protoKey(s.VIP, s.Proto))
 		}
 	}
 	for _, p := range r.Replies {
-		if p.RIP.Is4() {
-			e.reply4 = add(e.reply4, portKey(p.RIP, p.Proto, p.Port))
-		} else {
-			e.reply6 = add(e.reply6, portKey(p.RIP, p.Proto, p.Port))
+		switch {
+		case p.Ports.From != p.Ports.To || p.Ports.From == 0: // has a rule
+		case p.RIP.Is4():
+			e.reply4 = add(e.reply4, portKey(p.RIP, p.Proto, p.Ports.From))
+		default:
+			e.reply6 = add(e.reply6, portKey(p.RIP, p.Proto, p.Ports.From))
 		}
 	}
 	return e

@@ -65,6 +65,7 @@ func (g *Guard) addSets() error {
 //	iifname @links ip daddr @vip4 icmp type echo-request drop
 //	iifname @links ip frag-off & 0x1fff != 0 ip daddr . meta l4proto @frag4 drop
 //	iifname @links ip saddr . meta l4proto . th sport @reply4 fib daddr type != local drop
+//	iifname @links jump wide
 //	table arp: iifname @links arp operation request arp daddr ip @vip4 drop
 //
 // The first takes everything for a VIP that the host does not have: the host
@@ -82,6 +83,7 @@ func (g *Guard) addRules() {
 		Name: "prerouting", Table: g.inet, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting,
 		Priority: nftables.ChainPriorityRef(guardPriority), Policy: &accept,
 	})
+	g.wide = g.conn.AddChain(&nftables.Chain{Name: "wide", Table: g.inet})
 	// NF_ARP_IN is hook 0, which the library calls prerouting elsewhere.
 	requests := g.conn.AddChain(&nftables.Chain{
 		Name: "input", Table: g.arp, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookRef(0),
@@ -106,6 +108,8 @@ func (g *Guard) addRules() {
 		rule(prerouting, f.is(), f.later(), f.dst(), f.l4proto(), in(s.frag))
 		rule(prerouting, f.is(), f.src(), f.l4proto(), f.port(thSport), in(s.reply), notLocal())
 	}
+	g.conn.AddRule(&nftables.Rule{Table: g.inet, Chain: prerouting, Exprs: []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, inSet(g.sets.links), &expr.Verdict{Kind: expr.VerdictJump, Chain: g.wide.Name}}})
 	// A neighbour solicitation's target follows type, code, checksum and 4
 	// reserved bytes (RFC 4861 section 4.3).
 	rule(prerouting, ipv6().is(), icmp(packet.ICMPv6, 135),

@@ -42,7 +42,8 @@ type ruleChange struct {
 	Interface       string       `json:",omitempty"` // packets that come in by it
 	From            netip.Prefix `json:",omitzero"`
 	Proto           int          `json:",omitempty"` // IP protocol number
-	Port            uint16       `json:",omitempty"` // source port
+	Port            uint16       `json:",omitempty"` // source port; 0: every port
+	LastPort        uint16       `json:",omitempty"` // of a range that begins with Port
 	V6              bool         `json:",omitempty"`
 }
 
@@ -271,9 +272,9 @@ func (r *ruleChange) rule() *netlink.Rule {
 	if r.From.IsValid() {
 		rule.Src = ipNetOf(r.From)
 	}
+	rule.IPProto = r.Proto
 	if r.Port != 0 {
-		rule.IPProto = r.Proto
-		rule.Sport = netlink.NewRulePortRange(r.Port, r.Port)
+		rule.Sport = netlink.NewRulePortRange(r.Port, max(r.Port, r.LastPort))
 	}
 	return rule
 }

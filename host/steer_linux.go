@@ -30,7 +30,7 @@ const tundevQueue = 4096
 // Steer makes the host route what the director handles into the tundev dev,
 // and forward what comes out of it:
 //
-//   - the VIPs are routed into dev, and the host answers ARP or ND for those
+//   - the VIPs, and networks marked for a service, are routed into dev, and the host answers ARP or ND for those
 //     that lie in a subnet of one of its interfaces;
 //   - what NAT servers reply, told by address, protocol and source port, is
 //     routed into dev by rules, unless it comes from dev;
@@ -55,8 +55,8 @@ func (c *Claim) Steer(dev string, rules lvs.Ruleset) error {
 		return fmt.Errorf("list addresses: %w", err)
 	}
 	var v4, v6 bool
-	for _, vip := range VIPs(rules) {
-		v4, v6 = v4 || vip.Is4(), v6 || !vip.Is4()
+	for i := range rules.Services {
+		v4, v6 = v4 || rules.Services[i].Is4(), v6 || !rules.Services[i].Is4()
 	}
 	if err := c.openTundev(dev, all, v4, v6); err != nil {
 		return err
@@ -64,6 +64,12 @@ func (c *Claim) Steer(dev string, rules lvs.Ruleset) error {
 	for _, vip := range VIPs(rules) {
 		if err := c.steerVIP(l, all, addrs, vip.Netip()); err != nil {
 			return err
+		}
+	}
+	for _, p := range routedPrefixes(rules) {
+		route := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNetOf(p), Protocol: unix.RTPROT_STATIC, Scope: netlink.SCOPE_LINK}
+		if err := c.route(route); err != nil {
+			return fmt.Errorf("marked network %s: route into %s: %w", p, dev, err)
 		}
 	}
 	for _, v := range []struct{ want, v6 bool }{{v4, false}, {v6, true}} {
@@ -200,7 +206,8 @@ func (c *Claim) steerReplies(l netlink.Link, rules lvs.Ruleset, v6 bool) error {
 			continue
 		}
 		err := c.make(change{Rule: &ruleChange{
-			Priority: steerPriority + 1, Table: steerTable, V6: v6, From: hostPrefix(r.RIP), Proto: int(r.Proto), Port: r.Port,
+			Priority: steerPriority + 1, Table: steerTable, V6: v6, From: hostPrefix(r.RIP), Proto: int(r.Proto),
+			Port: r.Ports.From, LastPort: r.Ports.To,
 		}})
 		if err != nil {
 			return err

@@ -16,8 +16,10 @@ func Touches(p Plan) (why string, yes bool) {
 		return fmt.Sprintf("its addresses cannot be read (%v)", err), true
 	}
 	v4, v6 := false, false
+	for i := range p.Rules.Services {
+		v4, v6 = v4 || p.Rules.Services[i].Is4(), v6 || !p.Rules.Services[i].Is4()
+	}
 	for _, vip := range VIPs(p.Rules) {
-		v4, v6 = v4 || vip.Is4(), v6 || !vip.Is4()
 		for _, a := range addrs {
 			if own, ok := prefixOf(a.IPNet); ok && packet.AddrFrom(own.Addr()) == vip {
 				return fmt.Sprintf("it has the VIP %s", vip), true
