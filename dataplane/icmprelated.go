@@ -86,7 +86,7 @@ func (w *Worker) requestOf(p *packet.Packet, q *packet.Quote, f *packet.Flow, ru
 	c := slot.Request(f)
 	var svc *service
 	if c == nil && w.d.tunables.Load().ScheduleICMP != 0 {
-		svc = rules.match(&packet.Packet{Flow: *f}, w.mark(p))
+		svc = rules.match(&packet.Packet{Flow: *f}, rules.mark(p))
 	}
 	switch {
 	case c == nil && svc == nil:
@@ -98,7 +98,7 @@ func (w *Worker) requestOf(p *packet.Packet, q *packet.Quote, f *packet.Flow, ru
 		// behind its ports: it says nothing about the connection's state.
 		about := *p
 		about.L3, about.L4, about.End, about.Flow = q.L3, q.L4, q.L4+4, *f
-		return w.start(slot, svc, w.mark(p), &about)
+		return w.start(slot, svc, rules.mark(p), &about)
 	}
 	w.conn = *c
 	return pending

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 )
@@ -84,11 +85,11 @@ const always = 3
 func (t *Tunables) set(name, value string) error {
 	field, most := t.field(name)
 	if field == nil {
-		return fmt.Errorf("setting %q is not known", name)
+		return errors.New("the director has no setting of that name")
 	}
 	v, err := strconv.Atoi(value)
 	if err != nil || v < 0 || v > most {
-		return fmt.Errorf("%s: %q is not a number from 0 to %d", name, value, most)
+		return fmt.Errorf("%q is not a number from 0 to %d", value, most)
 	}
 	*field = v
 	return nil
@@ -106,7 +107,7 @@ func (d *Director) SetTunable(name, value string) error {
 	defer d.applying.Unlock()
 	next := *d.tunables.Load()
 	if err := next.set(name, value); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	d.tunables.Store(&next)
 	d.table.SetSecureTCP(next.SecureTCP == always)

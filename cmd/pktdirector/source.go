@@ -52,7 +52,7 @@ func (s *source) Connections(yield func(control.Connection) bool) {
 	now := time.Since(s.began)
 	s.director.Conns(func(c dataplane.ConnStatus) bool {
 		return yield(control.Connection{
-			Protocol: c.Proto.String(), State: c.State.String(),
+			Protocol: control.ProtocolName(c.Proto), State: c.State.String(),
 			Client: c.Client.String(), ClientPort: c.ClientPort, VIP: c.Virtual.String(), Port: c.VirtualPort,
 			Destination: c.Dest.String(), DestinationPort: c.DestPort,
 			Expires: int64(max(c.Expires-now, 0) / time.Second),
