@@ -104,7 +104,7 @@ func TestPlayRefuses(t *testing.T) {
 		"mixed IP versions":     {`{"op": "pkt", "from": "client", "proto": "udp", "src": "198.51.100.1:1", "dst": "[2001:db8:f::10]:1"}`, "different IP versions"},
 		"an address, no port":   {`{"op": "pkt", "from": "client", "proto": "udp", "src": "198.51.100.1", "dst": "192.0.2.10:1"}`, "src: "},
 		"a frame of no hex":     {`{"op": "frame", "from": "client", "in": "zz"}`, "are no Ethernet frame"},
-		"an unknown setting":    {`{"op": "sysctl", "name": "net.ipv4.vs.nonsense", "value": 1}`, `"nonsense"`},
+		"an unknown setting":    {`{"op": "sysctl", "name": "net.ipv4.vs.nonsense", "value": 1}`, `nonsense: the director has no setting of that name`},
 		"a route to nowhere":    {`{"op": "route", "args": "203.0.113.0/24"}`, "leads nowhere"},
 		"a route's odd word":    {`{"op": "route", "args": "203.0.113.0/24 metric 1"}`, `"metric" is not known`},
 		"a link of no director": {`{"op": "route", "args": "203.0.113.0/24 dev eth9"}`, "cli0, rs0"},
