@@ -28,6 +28,11 @@ const (
 	Template
 	// used: the entry is not on the free list.
 	used
+	// NoClientPort: the connection is expected from the client, from a port
+	// that is not known yet. Its client port is 0.
+	NoClientPort
+	// Local: the real server is the director's own host.
+	Local
 )
 
 // Conn binds a client's connection to its destination. It holds no pointers.
@@ -47,6 +52,10 @@ type Conn struct {
 	// Control is the template the connection was made through, which must
 	// not end before it. Zero: none.
 	Control TemplateRef
+
+	// Parent names, for its owner, the connection that announced this one;
+	// it must not end first. 0: none.
+	Parent uint32
 
 	// Lifetime is, of a template, how many ticks it lives after a connection
 	// was made through it.
@@ -76,7 +85,9 @@ func (c *Conn) replyFlow() packet.Flow {
 
 // hasReplyKey reports whether the entry is also found by its replies: only
 // masqueraded connections have replies that pass the director.
-func (c *Conn) hasReplyKey() bool { return c.Method == lvs.Masq && c.Flags&Template == 0 }
+func (c *Conn) hasReplyKey() bool {
+	return c.Method == lvs.Masq && c.Flags&(Template|NoClientPort) == 0
+}
 
 // Expires returns the engine time at which the entry ends unless another
 // packet comes.

@@ -18,6 +18,7 @@ type Table struct {
 	seed                                       [2]uint64
 	tick                                       atomic.Uint64 // the tick Advance has reached
 	ended                                      func(*Conn)
+	held                                       func(*Conn) bool
 	timeouts                                   atomic.Pointer[Timeouts]
 	tcpInput, tcpOutput, tcpInputOnly          *tcpTable
 	sctpInput, sctpOutput, sctpInputOnly       *sctpTable

@@ -137,7 +137,7 @@ func (s *shard) empty(level, slot int, t *Table) {
 	for handle != 0 {
 		c := s.conn(handle)
 		handle = c.next
-		if c.expires <= s.wheel.now && c.controls > 0 {
+		if c.expires <= s.wheel.now && (c.controls > 0 || t.held != nil && t.held(c)) {
 			// Connections hang on the template: it gets a lifetime of its own.
 			c.Lifetime = uint32(heldTemplate / Tick)
 			c.expires = s.wheel.now + uint64(c.Lifetime)

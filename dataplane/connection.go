@@ -20,7 +20,17 @@ func (w *Worker) connection(p *packet.Packet) (conntrack.Direction, Verdict) {
 		return conntrack.Request, w.unknown(p, rules, false)
 	}
 	slot := w.d.table.Lock(f.Proto, f.Src, f.SrcPort)
-	if c := slot.Request(f); c != nil && !w.reopens(c, p) {
+	c := slot.Request(f)
+	if c == nil && w.d.ftp.waiting.Load() > 0 && f.Proto == packet.TCP && w.mayStart(p) {
+		slot.Unlock()
+		w.called(p)
+		slot = w.d.table.Lock(f.Proto, f.Src, f.SrcPort)
+		c = slot.Request(f)
+	}
+	if c != nil && c.Flags&conntrack.NoClientPort != 0 {
+		c = nil // no client has port 0
+	}
+	if c != nil && !w.reopens(c, p) {
 		v := w.touch(slot, c, conntrack.Request, p)
 		slot.Unlock()
 		return conntrack.Request, v
@@ -32,8 +42,11 @@ func (w *Worker) connection(p *packet.Packet) (conntrack.Direction, Verdict) {
 	if svc != nil && w.mayStart(p) {
 		v := w.start(slot, svc, mark, p)
 		slot.Unlock()
-		if v == NoDestination {
+		switch v {
+		case NoDestination:
 			w.refuse(p)
+		case NoService:
+			v = w.unknown(p, rules, false)
 		}
 		return conntrack.Request, v
 	}
@@ -73,6 +86,9 @@ func (w *Worker) mayStart(p *packet.Packet) bool {
 	case packet.UDP:
 		return true
 	}
+	if p.Flow.SrcPort == ftpDataPort {
+		return false // a real server's call to a client of active FTP
+	}
 	if w.d.tunables.Load().SloppyTCP != 0 {
 		return p.TCPFlags&packet.RST == 0
 	}
@@ -103,7 +119,7 @@ func (w *Worker) reopens(c *conntrack.Conn, p *packet.Packet) bool {
 	if tune.ExpireNodestConn != 0 && dest.Weight() == 0 {
 		return true
 	}
-	if tune.ConnReuseMode == 0 || !c.Control.IsZero() {
+	if tune.ConnReuseMode == 0 || !c.Control.IsZero() || c.Parent != 0 {
 		return false
 	}
 	switch c.State {
@@ -133,6 +149,9 @@ func (w *Worker) touch(slot conntrack.Slot, c *conntrack.Conn, dir conntrack.Dir
 	// A header cut short may be forwarded, but says nothing about the state.
 	if !p.ShortTransport() && slot.Step(c, dir, what, w.now) {
 		dest.Move(c.Active())
+	}
+	if was == conntrack.Listen && c.State != was && c.Parent != 0 {
+		w.d.ftp.began(c)
 	}
 	if c.State != was && !c.Control.IsZero() && assures(c, dir) {
 		w.d.templates.Assure(c.Control)
@@ -185,6 +204,10 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 	var dest *lvs.Destination
 	svc.mu.Lock()
 	persistent := svc.config.Persist > 0
+	if svc.dataOfFTP(f) && !persistent {
+		svc.mu.Unlock()
+		return NoService
+	}
 	onePacket := svc.config.OnePacket && f.Proto == packet.UDP && !persistent
 	if persistent {
 		dest, control = w.persistent(svc, p, decision)
@@ -198,6 +221,9 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 	if decision != nil {
 		decision.Pick = dest
 		w.Decisions = append(w.Decisions, *decision)
+	}
+	if dest == nil && svc.dataOfFTP(f) {
+		return NoService
 	}
 	if dest == nil {
 		return NoDestination
@@ -213,6 +239,7 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 	if c.Method != lvs.Masq {
 		c.Flags |= conntrack.NoOutput
 	}
+	w.markLocal(&c)
 	if onePacket {
 		dest.Stats.Conns.Add(1)
 		svc.stats.Conns.Add(1)

@@ -52,6 +52,7 @@ type Director struct {
 	host       atomic.Pointer[hostRoutes]
 	links      atomic.Pointer[[]LinkInfo]
 	neighbours neighbours
+	ftp        ftpHelper
 	verdicts   [numVerdicts]atomic.Uint64
 	paths      pathMTUs
 	announce   atomic.Bool // VIPs changed: gratuitous ARP is due
@@ -68,6 +69,7 @@ func New(o Options) *Director {
 	}
 	d := &Director{seed: o.Seed, forwarders: o.Forwarders, decisions: o.Decisions, retired: map[lvs.ServiceKey][]*lvs.Destination{}}
 	d.table = conntrack.New(o.Shards, o.Seed, d.ended)
+	d.table.KeepWhile(d.ftp.holds)
 	d.templates = conntrack.New(max(1, o.Shards/templateShare), o.Seed, d.templateEnded)
 	tunables := DefaultTunables()
 	d.tunables.Store(&tunables)
@@ -88,6 +90,7 @@ func (d *Director) ended(c *conntrack.Conn) {
 	if !c.Control.IsZero() {
 		d.templates.Release(c.Control)
 	}
+	d.ftp.ended(c)
 }
 
 func (d *Director) templateEnded(c *conntrack.Conn) {
@@ -114,7 +117,9 @@ type Worker struct {
 	made  []*packet.Packet // packets of the engine's own, reused each batch
 	nMade int
 	icmp  bucket
-	conn  conntrack.Conn // copy of the present packet's; here so that it needs no allocation
+	// scratch keeps the bytes of a segment that is rewritten, for the call.
+	scratch []byte
+	conn    conntrack.Conn // copy of the present packet's; here so that it needs no allocation
 
 	// Decisions of the last Process call, when Options.Decisions is set.
 	Decisions []Decision
@@ -229,6 +234,9 @@ func (w *Worker) notBalanced(p *packet.Packet) Verdict {
 // forward sends a connection's packet on: next hop, TTL, MTU, rewriting,
 // neighbour.
 func (w *Worker) forward(p *packet.Packet, c *conntrack.Conn, dir conntrack.Direction) Verdict {
+	if c.Flags&conntrack.Local != 0 && dir == conntrack.Request {
+		return w.localNode(p, c)
+	}
 	target, done := c.Dest, Forwarded
 	if dir == conntrack.Reply {
 		target, done = c.Client, Replied
@@ -247,15 +255,21 @@ func (w *Worker) forward(p *packet.Packet, c *conntrack.Conn, dir conntrack.Dire
 		return TTLExceeded
 	}
 	p.DecrementTTL()
+	overhead, helped := forwarder.Overhead(c), ftpControl(c) && !p.ShortTransport()
+	if helped {
+		overhead += w.help(p, c, dir)
+	}
 	switch {
 	case !ok:
 		return NoRoute
 	case hop.layer3 && c.Method == lvs.Route:
 		return NeedsEthernet
-	case p.WireLen()+forwarder.Overhead(c) > hop.mtu:
+	case p.WireLen()+overhead > hop.mtu:
 		if p.DF {
-			w.tooBig(p, c, dir, hop.mtu-forwarder.Overhead(c))
+			w.tooBig(p, c, dir, hop.mtu-overhead)
 		}
+		return TooBig
+	case helped && !w.helpEnd(p, c, dir):
 		return TooBig
 	case !forwarder.Forward(p, c, dir, hop.source):
 		if c.Method == lvs.Tunnel {

@@ -8,9 +8,15 @@ import (
 	"pktdirector/packet"
 )
 
-// ftpPort is the port whose services keep a client's connections to all ports
-// of the VIP together.
-const ftpPort = 21
+const (
+	// ftpPort is the port whose services keep a client's connections to all
+	// ports of the VIP together.
+	ftpPort = 21
+	// ftpDataPort is where servers call clients from (RFC 959 section 3.2).
+	ftpDataPort = 20
+	// unprivileged is the first port that any program may listen on.
+	unprivileged = 1024
+)
 
 // templateFlow returns the key of the template that a client's packet looks
 // for: protocol, the client's address under the service's mask, VIP and port. A

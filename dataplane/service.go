@@ -64,7 +64,8 @@ func (r *rules) mark(p *packet.Packet) uint32 {
 }
 
 // match finds the service of a packet: by its firewall mark, then by address
-// and port, then by address alone.
+// and port, then, for a port that data connections of FTP use, the FTP service
+// of the address, then by address alone.
 func (r *rules) match(p *packet.Packet, mark uint32) *service {
 	f := &p.Flow
 	if mark != 0 {
@@ -76,8 +77,21 @@ func (r *rules) match(p *packet.Packet, mark uint32) *service {
 	if svc := r.services[key]; svc != nil {
 		return svc
 	}
+	if f.Proto == packet.TCP && (f.DstPort == ftpDataPort || f.DstPort >= unprivileged) {
+		key.Port = ftpPort
+		if svc := r.services[key]; svc != nil {
+			return svc
+		}
+	}
 	key.Port = 0
 	return r.services[key]
+}
+
+// dataOfFTP reports whether a packet that the service was found for belongs to a
+// data connection of FTP, whose control connections the service takes. Only a
+// persistent service has a server for it.
+func (s *service) dataOfFTP(f *packet.Flow) bool {
+	return s.key.Mark == 0 && s.key.Port == ftpPort && f.DstPort != ftpPort
 }
 
 // destinations lists every destination that a connection can refer to.

@@ -38,6 +38,9 @@ type Tunables struct {
 	// LblcExpiration and LblcrExpiration are how long, in seconds, lblc and
 	// lblcr remember an address that is not used.
 	LblcExpiration, LblcrExpiration int
+	// Conntrack 1 has the kernel's netfilter see every connection, too. Here it
+	// changes nothing: frames and states are the same with both in the kernel.
+	Conntrack int
 }
 
 // DefaultTunables are the kernel's.
@@ -70,6 +73,8 @@ func (t *Tunables) field(name string) (*int, int) {
 		return &t.LblcExpiration, 1 << 30
 	case "lblcr_expiration":
 		return &t.LblcrExpiration, 1 << 30
+	case "conntrack":
+		return &t.Conntrack, 1
 	case "am_droprate":
 		return &t.AmDropRate, 1 << 30
 	}

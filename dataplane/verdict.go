@@ -32,6 +32,7 @@ const (
 	ThrottledNew                      // a new connection dropped by drop_packet
 	ReplyTaken                        // replies could not be told from another connection's
 	ICMPIgnored                       // ICMP for a VIP that is neither an echo request nor about a connection
+	LocalNode                         // the real server is this host itself
 	TTLExceeded                       // TTL used up: the client is told
 	TooBig                            // larger than the way to the real server takes
 	NoRoute                           // no route out of one of the director's links
@@ -72,6 +73,7 @@ func verdictWords() [numVerdicts][2]string {
 		ThrottledNew:       {"drop_packet", "a new connection dropped by drop_packet"},
 		ReplyTaken:         {"reply_taken", "replies could not be told from another connection's"},
 		ICMPIgnored:        {"icmp_ignored", "ICMP for a VIP: no echo request, and about no connection"},
+		LocalNode:          {"local_node", "the real server is this host itself: left to the host"},
 		TTLExceeded:        {"ttl_exceeded", "TTL used up: is there a routing loop?"},
 		TooBig:             {"too_big", "larger than the MTU towards the real server"},
 		NoRoute:            {"no_route", "no route out of one of the director's links"},
