@@ -255,7 +255,7 @@ func (w *Worker) forward(p *packet.Packet, c *conntrack.Conn, dir conntrack.Dire
 		return TTLExceeded
 	}
 	p.DecrementTTL()
-	overhead, helped := forwarder.Overhead(c), ftpControl(c) && !p.ShortTransport()
+	overhead, helped := forwarder.Overhead(c), ftpControl(c) && helpable(p)
 	if helped {
 		overhead += w.help(p, c, dir)
 	}

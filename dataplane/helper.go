@@ -5,6 +5,12 @@ import (
 	"pktdirector/packet"
 )
 
+// helpable reports whether a packet of a control connection can be read: a whole
+// TCP segment, and no error about one.
+func helpable(p *packet.Packet) bool {
+	return p.Flow.Proto == packet.TCP && p.Frag == packet.Whole && !p.ShortTransport()
+}
+
 // help reads a packet of a control connection of FTP before it is forwarded,
 // and returns by how many bytes it will grow.
 func (w *Worker) help(p *packet.Packet, c *conntrack.Conn, dir conntrack.Direction) int {

@@ -16,7 +16,7 @@ func (w *Worker) localServer(a packet.Addr) bool {
 // host, which the kernel hands to its own sockets. A host that was described as
 // having no listeners answers here, as the VIP; any other is left the packet.
 func (w *Worker) localNode(p *packet.Packet, c *conntrack.Conn) Verdict {
-	if !w.local(c.Virtual) || p.ShortTransport() {
+	if !w.local(c.Virtual) || isICMP(p) || p.ShortTransport() {
 		return LocalNode
 	}
 	switch p.Flow.Proto {
