@@ -70,8 +70,12 @@ func (w *Worker) icmpIn(p *packet.Packet) Verdict {
 	return ICMPIgnored
 }
 
-// echo turns an echo request into its reply, in place.
+// echo turns an echo request into its reply, in place. As in a host, one with a
+// wrong checksum is not answered.
 func (w *Worker) echo(p *packet.Packet, replyType byte) Verdict {
+	if !p.ICMPChecksumOK() {
+		return BadChecksum
+	}
 	h, ok := w.nextHop(p.Flow.Src, p)
 	if !ok {
 		return NoRoute
@@ -93,10 +97,9 @@ func (w *Worker) echo(p *packet.Packet, replyType byte) Verdict {
 		p.Flow.Src.Put16(b[24:])
 		b[7] = errorTTL
 	}
-	old := p.Buf[p.L4]
-	p.Buf[p.L4] = replyType
-	packet.Delta(0).Word(uint16(old)<<8, uint16(replyType)<<8).Apply(p.Buf[p.L4+2 : p.L4+4])
 	p.Flow = p.Flow.Reverse()
+	p.Buf[p.L4] = replyType
+	p.PutICMPChecksum()
 	return w.send(p, h, AnsweredEcho)
 }
 

@@ -22,7 +22,7 @@ const (
 	Outgoing                          // sent by this host itself
 	Truncated                         // cut short by the link
 	Malformed                         // a header contradicts the bytes
-	BadChecksum                       // wrong IPv4 header checksum, or ICMP checksum of an error
+	BadChecksum                       // wrong IPv4 header checksum, or ICMP checksum
 	FragmentDropped                   // a piece of a fragmented packet for a VIP
 	ShortHeader                       // transport header too short to rewrite
 	NoConnection                      // no entry and no right to start one: answered with a reset
@@ -63,7 +63,7 @@ func verdictWords() [numVerdicts][2]string {
 		Outgoing:           {"outgoing", "sent by this host itself"},
 		Truncated:          {"truncated", "cut short by the ring: raise the ring's slot size"},
 		Malformed:          {"malformed", "a header contradicts the bytes"},
-		BadChecksum:        {"bad_checksum", "wrong checksum of an IPv4 header or of an ICMP error"},
+		BadChecksum:        {"bad_checksum", "wrong checksum of an IPv4 header or of ICMP"},
 		FragmentDropped:    {"fragment", "fragments are not balanced"},
 		ShortHeader:        {"short_header", "transport header too short to rewrite"},
 		NoConnection:       {"no_connection", "no such connection, and not its first packet: reset"},

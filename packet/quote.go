@@ -23,17 +23,31 @@ func (p *Packet) Quote() (Quote, bool) {
 	if at > p.End {
 		return Quote{}, false
 	}
-	// RFC 4884 section 4: the quote's length in words, when something follows
-	// it; IPv6 counts in words of 8 bytes.
-	length := int(p.Buf[p.L4+5]) * 4
-	if p.EtherType == EtherIPv6 {
-		length = int(p.Buf[p.L4+4]) * 8
+	q, ok := ParseQuote(p.Buf[:p.End], at, p.EtherType)
+	if n := p.quoteLen(); n > 0 {
+		q.End = min(q.End, max(q.L4, at+n))
 	}
-	end := p.End
-	if length > 0 && at+length < end {
-		end = at + length
+	return q, ok
+}
+
+// extendedQuote is the least length of a quote that something follows (RFC 4884
+// section 4).
+const extendedQuote = 128
+
+// quoteLen returns the length of the quote in an error that says it, because
+// something follows the quote, and 0 for others (RFC 4884 section 3).
+func (p *Packet) quoteLen() int {
+	n := 0
+	switch kind := p.Buf[p.L4]; {
+	case p.EtherType == EtherIPv4 && (kind == 3 || kind == 11): // unreachable, time exceeded
+		n = int(p.Buf[p.L4+5]) * 4
+	case p.EtherType == EtherIPv6 && (kind == 1 || kind == 3):
+		n = int(p.Buf[p.L4+4]) * 8
 	}
-	return ParseQuote(p.Buf[:end], at, p.EtherType)
+	if n < extendedQuote {
+		return 0
+	}
+	return n
 }
 
 // ParseQuote reads the quoted packet of the given kind that begins at buf[at]
