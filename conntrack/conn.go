@@ -63,8 +63,11 @@ type Conn struct {
 
 	controls   uint32 // of a template: connections made through it
 	self       uint32 // own handle in the shard
-	prev, next uint32 // neighbours in the timer wheel's slot, or in the free list
+	prev, next uint32 // neighbours in the timer wheel's slot, or, as next, in its page's free list
 	slot       uint16 // wheel level and slot
+	rank       rank   // the line of the shard that the entry stands in
+	before     uint32 // neighbours in that line
+	behind     uint32
 	expires    uint64 // tick at which the entry ends
 }
 

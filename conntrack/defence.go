@@ -46,11 +46,9 @@ func (t *Table) DropSome(round uint64, now time.Duration) {
 	for i := range max(1, len(t.shards)/defenceShare) {
 		s := &t.shards[mix(round, t.seed[0]+uint64(i))>>(64-t.shardBits)]
 		s.mu.Lock()
-		for _, page := range s.pages {
-			for j := range page {
-				if c := &page[j]; c.Flags&used != 0 && c.controls == 0 && t.victim(c, now) {
-					Slot{t, s, 0}.Remove(c)
-				}
+		for c := range s.store.all {
+			if c.controls == 0 && t.victim(c, now) {
+				t.end(s, c)
 			}
 		}
 		s.mu.Unlock()

@@ -13,6 +13,7 @@ func (l Slot) Expect(c Conn, now time.Duration) (*Conn, error) {
 	c.State = Listen
 	entry, err := l.Insert(c)
 	if err == nil {
+		l.t.dequeue(l.s, entry) // no flood makes these
 		l.ExpectAgain(entry, now)
 	}
 	return entry, err
@@ -28,8 +29,7 @@ func (l Slot) ExpectAgain(c *Conn, now time.Duration) {
 func (l Slot) Take(c *Conn) Conn {
 	taken := *c
 	l.s.disarm(c)
-	l.t.unindex(l.s, c)
-	l.s.release(c)
+	l.t.forget(l.s, c)
 	taken.Flags &^= used
 	return taken
 }

@@ -13,8 +13,8 @@ func (c cell) handle() uint32 { return uint32(c) >> 1 }
 func (c cell) dir() Direction { return Direction(c & 1) }
 
 // index finds entries by the tags of their keys: open addressing with linear
-// probing, at most three quarters full. A removal shifts followers back, so
-// there are no tombstones to clean up.
+// probing, at most three quarters full and, after a removal, at least an eighth.
+// A removal shifts followers back, so there are no tombstones to clean up.
 type index struct {
 	cells []cell // length 0 or a power of two
 	used  int
@@ -30,7 +30,7 @@ func (x *index) after(i uint32) uint32 { return (i + 1) & uint32(len(x.cells)-1)
 
 func (x *index) insert(tag, handle uint32, dir Direction) {
 	if (x.used+1)*4 > len(x.cells)*3 {
-		x.grow()
+		x.resize(max(firstIndexSize, 2*len(x.cells)))
 	}
 	x.put(newCell(tag, handle, dir))
 	x.used++
@@ -44,9 +44,9 @@ func (x *index) put(c cell) {
 	x.cells[i] = c
 }
 
-func (x *index) grow() {
+func (x *index) resize(n int) {
 	old := x.cells
-	x.cells = make([]cell, max(firstIndexSize, 2*len(old)))
+	x.cells = make([]cell, n)
 	for _, c := range old {
 		if c != 0 {
 			x.put(c)
@@ -82,4 +82,7 @@ func (x *index) remove(tag, handle uint32, dir Direction) {
 		}
 	}
 	x.cells[gap] = 0
+	if len(x.cells) > firstIndexSize && x.used*8 < len(x.cells) {
+		x.resize(len(x.cells) / 2)
+	}
 }

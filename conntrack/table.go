@@ -25,6 +25,7 @@ type Table struct {
 	secureInput, secureOutput, secureInputOnly *tcpTable
 	secureTCP                                  atomic.Bool
 	thinned                                    [thinning + 1]atomic.Uint32 // victims looked at, by their packets
+	limit                                      limit
 }
 
 // DefaultShards keeps one shard of a table of ten million connections small
@@ -50,8 +51,10 @@ func New(shards int, seed uint64, ended func(*Conn)) *Table {
 	t.sctpInput, t.sctpOutput, t.sctpInputOnly = sctpTables()
 	timeouts := DefaultTimeouts()
 	t.timeouts.Store(&timeouts)
+	t.limit.init(n)
 	for i := range t.shards {
 		t.shards[i].due.Store(never)
+		t.shards[i].no = i
 	}
 	return t
 }
@@ -61,46 +64,15 @@ type shard struct {
 	mu    sync.Mutex
 	due   atomic.Uint64 // no entry ends before this tick
 	index index
-	pages []*[pageSize]Conn
-	free  uint32 // first handle of the free list; 0: none
-	count int
+	store store
 	wheel wheel
-	_     [64]byte // keep two shards' locks off one cache line
+	lines [numRanks]line // of the entries that make way when the table is full
+	no    int            // index in Table.shards
+	_     [64]byte       // keep two shards' locks off one cache line
 }
 
-// pageSize is the number of entries allocated at once.
-const pageSize = 64
-
-// conn returns the entry behind a handle; handles count from 1.
-func (s *shard) conn(handle uint32) *Conn {
-	return &s.pages[(handle-1)/pageSize][(handle-1)%pageSize]
-}
-
-// take returns a free entry, with only its handle set.
-func (s *shard) take() *Conn {
-	if s.free == 0 {
-		page := new([pageSize]Conn)
-		s.pages = append(s.pages, page)
-		base := uint32(len(s.pages)-1) * pageSize
-		for i := range page {
-			page[i].self = base + uint32(i) + 1
-			page[i].next = page[i].self + 1
-		}
-		page[pageSize-1].next = 0
-		s.free = base + 1
-	}
-	c := s.conn(s.free)
-	s.free = c.next
-	s.count++
-	return c
-}
-
-// release puts an entry, out of index and wheel already, on the free list.
-func (s *shard) release(c *Conn) {
-	*c = Conn{self: c.self, next: s.free}
-	s.free = c.self
-	s.count--
-}
+// conn returns the entry behind a handle.
+func (s *shard) conn(handle uint32) *Conn { return s.store.conn(handle) }
 
 // Slot is the locked shard of one client endpoint.
 type Slot struct {
@@ -184,7 +156,8 @@ var ErrReplyTaken = errors.New("conntrack: another connection of this client por
 const newEntryTimeout = 3 * time.Second
 
 // Insert adds a copy of c, whose client must be the Slot's. It must not be
-// there already.
+// there already. In a full table an entry that is worth less makes way; where
+// there is none the error is ErrTableFull.
 func (l Slot) Insert(c Conn) (*Conn, error) {
 	s := l.s
 	if c.hasReplyKey() {
@@ -192,10 +165,15 @@ func (l Slot) Insert(c Conn) (*Conn, error) {
 			return nil, ErrReplyTaken
 		}
 	}
-	entry := s.take()
+	if !l.t.admit(s) {
+		return nil, ErrTableFull
+	}
+	entry := s.store.take()
 	c.self = entry.self
 	c.Flags |= used
+	c.rank = kept
 	*entry = c
+	l.t.enqueue(s, entry, halfOpen)
 	s.index.insert(l.tag(c.Virtual, c.VirtualPort, Request), entry.self, Request)
 	if c.hasReplyKey() {
 		s.index.insert(l.tag(c.Dest, c.DestPort, Reply), entry.self, Reply)
@@ -235,6 +213,7 @@ func (l Slot) Step(c *Conn, dir Direction, what uint8, now time.Duration) (moved
 		c.State = UDP
 	}
 	l.expireAt(c, now+l.t.timeouts.Load()[c.State])
+	l.rerank(c, dir)
 	if c.State.counts() != c.Active() {
 		c.Flags ^= flagActive
 		return true
@@ -262,6 +241,7 @@ func (l Slot) Renew(c *Conn, now time.Duration) {
 // what it holds it by.
 func (l Slot) Hold(c *Conn) TemplateRef {
 	c.controls++
+	l.t.dequeue(l.s, c)
 	return TemplateRef{uint32(l.base >> (64 - l.t.shardBits)), c.self}
 }
 
@@ -277,7 +257,11 @@ func (l Slot) Rename(c *Conn) {
 func (t *Table) Release(r TemplateRef) {
 	s := &t.shards[r.shard]
 	s.mu.Lock()
-	s.conn(r.handle).controls--
+	c := s.conn(r.handle)
+	c.controls--
+	if c.controls == 0 && c.State != Assured {
+		t.enqueue(s, c, halfOpen)
+	}
 	s.mu.Unlock()
 }
 
@@ -307,11 +291,9 @@ func (t *Table) RemoveIf(unwanted func(*Conn) bool) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		for _, page := range s.pages {
-			for j := range page {
-				if c := &page[j]; c.Flags&used != 0 && c.controls == 0 && unwanted(c) {
-					Slot{t, s, 0}.Remove(c)
-				}
+		for c := range s.store.all {
+			if c.controls == 0 && unwanted(c) {
+				t.end(s, c)
 			}
 		}
 		s.mu.Unlock()
@@ -322,11 +304,27 @@ func (t *Table) RemoveIf(unwanted func(*Conn) bool) {
 func (t *Table) Now() time.Duration { return time.Duration(t.tick.Load()) * Tick }
 
 // Remove ends an entry now.
-func (l Slot) Remove(c *Conn) {
-	l.t.ended(c)
-	l.s.disarm(c)
-	l.t.unindex(l.s, c)
-	l.s.release(c)
+func (l Slot) Remove(c *Conn) { l.t.end(l.s, c) }
+
+// end takes an entry of a locked shard out of it.
+func (t *Table) end(s *shard, c *Conn) {
+	s.disarm(c)
+	t.endDisarmed(s, c)
+}
+
+// endDisarmed is end for an entry that stands in no slot of the wheel.
+func (t *Table) endDisarmed(s *shard, c *Conn) {
+	t.ended(c)
+	t.forget(s, c)
+}
+
+// forget takes an entry that stands in no slot of the wheel out of a locked
+// shard.
+func (t *Table) forget(s *shard, c *Conn) {
+	t.unindex(s, c)
+	t.dequeue(s, c)
+	s.store.release(c)
+	t.limit.entries.Add(-1)
 }
 
 // unindex takes an entry's keys out of its shard's index.
@@ -363,16 +361,7 @@ func (t *Table) Advance(now time.Duration) {
 }
 
 // Len counts the entries.
-func (t *Table) Len() int {
-	n := 0
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.mu.Lock()
-		n += s.count
-		s.mu.Unlock()
-	}
-	return n
-}
+func (t *Table) Len() int { return int(t.limit.entries.Load()) }
 
 // All yields a copy of every entry, shard by shard; each shard is locked only
 // while it is copied.
@@ -382,12 +371,8 @@ func (t *Table) All(yield func(Conn) bool) {
 		s := &t.shards[i]
 		copies = copies[:0]
 		s.mu.Lock()
-		for _, page := range s.pages {
-			for j := range page {
-				if page[j].Flags&used != 0 {
-					copies = append(copies, page[j])
-				}
-			}
+		for c := range s.store.all {
+			copies = append(copies, *c)
 		}
 		s.mu.Unlock()
 		for _, c := range copies {

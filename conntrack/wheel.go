@@ -146,8 +146,6 @@ func (s *shard) empty(level, slot int, t *Table) {
 			s.arm(c)
 			continue
 		}
-		t.ended(c)
-		t.unindex(s, c)
-		s.release(c)
+		t.endDisarmed(s, c)
 	}
 }

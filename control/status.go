@@ -20,9 +20,18 @@ type Status struct {
 	PID       int         `json:"pid"`
 	Started   time.Time   `json:"started"`
 	TableSize int         `json:"table_size"` // hash buckets of the connection table, as ipvsadm shows them
+	Table     TableState  `json:"table"`
 	Services  []Service   `json:"services"`
 	Links     []LinkState `json:"links"`
 	Verdicts  []Verdict   `json:"verdicts"`
+}
+
+// TableState is how full the connection table is.
+type TableState struct {
+	Connections int    `json:"connections"`
+	Templates   int    `json:"templates"` // of persistent services
+	Max         int    `json:"max"`       // of each of the two: conn_max
+	Evicted     uint64 `json:"evicted"`   // half-open and finished entries that made way for new ones
 }
 
 // Service is a virtual service with its destinations, newest first.

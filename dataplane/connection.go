@@ -195,6 +195,9 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 	if w.throttled() {
 		return ThrottledNew
 	}
+	if !slot.Room() {
+		return TableFull
+	}
 	f := &p.Flow
 	var decision *Decision
 	if w.d.decisions {
@@ -202,6 +205,7 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 	}
 	var control conntrack.TemplateRef
 	var dest *lvs.Destination
+	refused := NoDestination
 	svc.mu.Lock()
 	persistent := svc.config.Persist > 0
 	if svc.dataOfFTP(f) && !persistent {
@@ -210,7 +214,7 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 	}
 	onePacket := svc.config.OnePacket && f.Proto == packet.UDP && !persistent
 	if persistent {
-		dest, control = w.persistent(svc, p, decision)
+		dest, control, refused = w.persistent(svc, p, decision)
 	} else {
 		dest = svc.schedule(w.request(f), decision.explain())
 	}
@@ -226,7 +230,7 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 		return NoService
 	}
 	if dest == nil {
-		return NoDestination
+		return refused
 	}
 	c := conntrack.Conn{
 		Proto: f.Proto, Client: f.Src, ClientPort: f.SrcPort, Virtual: f.Dst, VirtualPort: f.DstPort,
@@ -250,6 +254,9 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 	entered, err := slot.Insert(c)
 	if err != nil {
 		w.d.ended(&c)
+		if err == conntrack.ErrTableFull {
+			return TableFull // other workers were faster
+		}
 		return ReplyTaken
 	}
 	return w.touch(slot, entered, conntrack.Request, p)

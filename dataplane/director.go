@@ -32,6 +32,9 @@ type Options struct {
 	Forwarders Forwarders // by method; Apply refuses methods that have none
 	Decisions  bool       // keep the Decisions of each batch in Worker.Decisions
 	Shards     int        // of the connection table; 0: conntrack.DefaultShards
+	// ConnMax is the largest number of connections, and of templates; 0:
+	// conntrack.DefaultMax. The setting conn_max changes it.
+	ConnMax int
 }
 
 // Director is the engine. Its methods may be called from any goroutine;
@@ -40,6 +43,7 @@ type Director struct {
 	seed       uint64
 	forwarders Forwarders
 	decisions  bool
+	connMax    int // Options.ConnMax
 
 	table      *conntrack.Table
 	templates  *conntrack.Table // of persistent services
@@ -71,6 +75,11 @@ func New(o Options) *Director {
 	d.table = conntrack.New(o.Shards, o.Seed, d.ended)
 	d.table.KeepWhile(d.ftp.holds)
 	d.templates = conntrack.New(max(1, o.Shards/templateShare), o.Seed, d.templateEnded)
+	if o.ConnMax == 0 {
+		o.ConnMax = conntrack.DefaultMax
+	}
+	d.connMax = o.ConnMax
+	d.limitTables(o.ConnMax)
 	tunables := DefaultTunables()
 	d.tunables.Store(&tunables)
 	d.local.Store(&[]netip.Prefix{})

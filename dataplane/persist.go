@@ -56,8 +56,9 @@ func markAddr(mark uint32, v6 bool) packet.Addr {
 
 // persistent finds or makes the template for a new connection of a persistent
 // service, and returns the destination and what the connection holds the template
-// by. svc.mu is held. A known client bypasses scheduler and thresholds.
-func (w *Worker) persistent(svc *service, p *packet.Packet, d *Decision) (*lvs.Destination, conntrack.TemplateRef) {
+// by; without a destination, the verdict. svc.mu is held. A known client
+// bypasses scheduler and thresholds.
+func (w *Worker) persistent(svc *service, p *packet.Packet, d *Decision) (*lvs.Destination, conntrack.TemplateRef, Verdict) {
 	key := templateFlow(&svc.config, &p.Flow)
 	slot := w.d.templates.Lock(key.Proto, key.Src, 0)
 	defer slot.Unlock()
@@ -67,9 +68,12 @@ func (w *Worker) persistent(svc *service, p *packet.Packet, d *Decision) (*lvs.D
 		t = nil
 	}
 	if t == nil {
+		if !slot.Room() {
+			return nil, conntrack.TemplateRef{}, TableFull
+		}
 		dest := svc.schedule(w.request(&p.Flow), d.explain())
 		if dest == nil {
-			return nil, conntrack.TemplateRef{}
+			return nil, conntrack.TemplateRef{}, NoDestination
 		}
 		c := conntrack.Conn{
 			Proto: key.Proto, Client: key.Src, Virtual: key.Dst, VirtualPort: key.DstPort, Dest: dest.Server.RIP,
@@ -81,14 +85,14 @@ func (w *Worker) persistent(svc *service, p *packet.Packet, d *Decision) (*lvs.D
 		}
 		var err error
 		if t, err = slot.Insert(c); err != nil {
-			return nil, conntrack.TemplateRef{} // templates have no reply key to collide
+			return nil, conntrack.TemplateRef{}, TableFull // templates have no reply key to collide
 		}
 		dest.Persistent.Add(1)
 	} else if d != nil {
 		d.Template = true
 	}
 	slot.Renew(t, w.now)
-	return w.d.dests.Load().all[t.DestID], slot.Hold(t)
+	return w.d.dests.Load().all[t.DestID], slot.Hold(t), pending
 }
 
 // valid reports whether a template may be used for a new connection.

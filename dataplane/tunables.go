@@ -41,6 +41,9 @@ type Tunables struct {
 	// Conntrack 1 has the kernel's netfilter see every connection, too. Here it
 	// changes nothing: frames and states are the same with both in the kernel.
 	Conntrack int
+	// ConnMax is the largest number of connections, and of templates; 0 is
+	// Options.ConnMax.
+	ConnMax int
 }
 
 // DefaultTunables are the kernel's.
@@ -75,6 +78,8 @@ func (t *Tunables) field(name string) (*int, int) {
 		return &t.LblcrExpiration, 1 << 30
 	case "conntrack":
 		return &t.Conntrack, 1
+	case "conn_max":
+		return &t.ConnMax, 1 << 30
 	case "am_droprate":
 		return &t.AmDropRate, 1 << 30
 	}
@@ -116,5 +121,9 @@ func (d *Director) SetTunable(name, value string) error {
 	}
 	d.tunables.Store(&next)
 	d.table.SetSecureTCP(next.SecureTCP == always)
+	if next.ConnMax == 0 {
+		next.ConnMax = d.connMax
+	}
+	d.limitTables(next.ConnMax)
 	return nil
 }

@@ -33,6 +33,7 @@ const (
 	ReplyTaken                        // replies could not be told from another connection's
 	ICMPIgnored                       // ICMP for a VIP that is neither an echo request nor about a connection
 	LocalNode                         // the real server is this host itself
+	TableFull                         // conn_max connections, and none that may make way
 	TTLExceeded                       // TTL used up: the client is told
 	TooBig                            // larger than the way to the real server takes
 	NoRoute                           // no route out of one of the director's links
@@ -74,6 +75,7 @@ func verdictWords() [numVerdicts][2]string {
 		ReplyTaken:         {"reply_taken", "replies could not be told from another connection's"},
 		ICMPIgnored:        {"icmp_ignored", "ICMP for a VIP: no echo request, and about no connection"},
 		LocalNode:          {"local_node", "the real server is this host itself: left to the host"},
+		TableFull:          {"table_full", "a new connection refused: conn_max connections are there"},
 		TTLExceeded:        {"ttl_exceeded", "TTL used up: is there a routing loop?"},
 		TooBig:             {"too_big", "larger than the MTU towards the real server"},
 		NoRoute:            {"no_route", "no route out of one of the director's links"},

@@ -71,3 +71,6 @@ func Touches(Plan) (string, bool) { return "this is not Linux", true }
 func Ask(context.Context, string, netip.Addr, time.Duration) ([]packet.MAC, error) {
 	return nil, errNeedsLinux()
 }
+
+// Memory is not known.
+func Memory() uint64 { return 0 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"pktdirector/conntrack"
 	"pktdirector/control"
 	"pktdirector/dataplane"
 	"pktdirector/dataplane/link"
@@ -115,7 +116,7 @@ func run(ctx context.Context, c *control.Config, log *slog.Logger) (err error) {
 	}
 	logFindings(log, findings)
 
-	director := newDirector(rand.Uint64())
+	director := newDirector(rand.Uint64(), connMax(host.Memory()))
 	if err := configure(director, c); err != nil {
 		return err
 	}
@@ -159,7 +160,7 @@ func run(ctx context.Context, c *control.Config, log *slog.Logger) (err error) {
 	work.Go(func() error { return link.Run(ctx, director, links, log) })
 	work.Go(func() error { return watcher.Run(ctx) })
 	work.Go(func() error { return api.Run(ctx) })
-	log.Info("ready", "services", len(c.Ruleset.Services), "links", len(links), "control", c.Control)
+	log.Info("ready", "services", len(c.Ruleset.Services), "links", len(links), "control", c.Control, "conn_max", director.Table().Max)
 	err = work.Wait()
 	log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
 	return err
@@ -175,8 +176,8 @@ func stateFolder(dir string) (remove func()) {
 }
 
 // newDirector returns an engine that knows all three forwarding methods.
-func newDirector(seed uint64) *dataplane.Director {
-	return dataplane.New(dataplane.Options{Seed: seed, Forwarders: dataplane.Forwarders{
+func newDirector(seed uint64, connMax int) *dataplane.Director {
+	return dataplane.New(dataplane.Options{Seed: seed, ConnMax: connMax, Forwarders: dataplane.Forwarders{
 		lvs.Masq: nat.Masq{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(seed),
 	}})
 }
@@ -190,6 +191,13 @@ func configure(director *dataplane.Director, c *control.Config) error {
 	}
 	director.SetTimeouts(c.Timeouts.TCP, c.Timeouts.TCPFin, c.Timeouts.UDP)
 	return director.Apply(c.Ruleset)
+}
+
+// connMax returns how many connections a host of so much memory gets: an
+// eighth of it, in bytes, is for the connection table and as much for that of
+// templates.
+func connMax(memory uint64) int {
+	return int(min(max(memory/8/conntrack.BytesPerEntry, 1<<16), 1<<24))
 }
 
 // openLinks opens the configured links; on an error it returns those that it

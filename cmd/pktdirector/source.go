@@ -21,6 +21,7 @@ type source struct {
 func (s *source) Status() control.Status {
 	status := control.Status{
 		PID: os.Getpid(), Started: s.began, TableSize: control.DefaultTableSize,
+		Table:    control.TableState(s.director.Table()),
 		Services: control.ServicesOf(s.director.Status()),
 		Links:    []control.LinkState{}, Verdicts: []control.Verdict{},
 	}

@@ -113,6 +113,7 @@ func (r *runner) read(ctx context.Context, index int, q dataplane.Reader) error 
 // tick runs the engine's timers and follows changes of the links.
 func (r *runner) tick(ctx context.Context) {
 	s := newStation(r)
+	var full fullness
 	t := time.NewTicker(tickEvery)
 	defer t.Stop()
 	for {
@@ -121,9 +122,36 @@ func (r *runner) tick(ctx context.Context) {
 			return
 		case <-t.C:
 			r.tellLinks()
+			r.tellFull(&full)
 			s.send(s.worker.Tick(r.now()))
 		}
 	}
+}
+
+// noticeEvery is the least time between two lines in the log about a full
+// connection table.
+const noticeEvery = 10 * time.Second
+
+// fullness is what the log has been told of a full connection table.
+type fullness struct {
+	at               time.Duration
+	refused, evicted uint64
+}
+
+// tellFull logs that the connection table is full, not more often than every
+// noticeEvery.
+func (r *runner) tellFull(told *fullness) {
+	now := r.now()
+	if told.at > 0 && now-told.at < noticeEvery {
+		return
+	}
+	table, refused := r.director.Table(), r.director.Count(dataplane.TableFull)
+	if refused == told.refused && table.Evicted == told.evicted {
+		return
+	}
+	r.log.Warn("the connection table is full: half-open entries make way, or new connections are refused",
+		"conn_max", table.Max, "refused", refused-told.refused, "evicted", table.Evicted-told.evicted)
+	*told = fullness{at: now, refused: refused, evicted: table.Evicted}
 }
 
 // station is one goroutine's way through the engine: a worker, and a writer
