@@ -324,4 +324,3 @@ func (m *slowTwos) pick(list []*server, _ client) *server {
 	}
 	return a
 }
-

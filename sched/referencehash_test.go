@@ -193,4 +193,3 @@ func (m *slowMaglev) pick(_ []*server, c client) *server {
 	}
 	return nil
 }
-
