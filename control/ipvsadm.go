@@ -18,6 +18,8 @@ const (
 		"  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n"
 	statsHeading = "Prot LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes\n" +
 		"  -> RemoteAddress:Port\n"
+	rateHeading = "Prot LocalAddress:Port                 CPS    InPPS   OutPPS    InBPS   OutBPS\n" +
+		"  -> RemoteAddress:Port\n"
 	thresholdHeading = "Prot LocalAddress:Port            Uthreshold Lthreshold ActiveConn InActConn \n" +
 		"  -> RemoteAddress:Port\n"
 	persistentHeading = "Prot LocalAddress:Port            Weight    PersistConn ActiveConn InActConn \n" +
@@ -34,7 +36,10 @@ const DefaultTableSize = 4096
 func WriteList(w io.Writer, s *Status) error { return writeServices(w, s, plainList()) }
 
 // WriteStats writes s as "ipvsadm -Ln --stats" prints it.
-func WriteStats(w io.Writer, s *Status) error { return writeServices(w, s, statsList()) }
+func WriteStats(w io.Writer, s *Status) error { return writeServices(w, s, statsList(false)) }
+
+// WriteRates writes s as "ipvsadm -Ln --rate" prints it.
+func WriteRates(w io.Writer, s *Status) error { return writeServices(w, s, rateList(false)) }
 
 // WriteThresholds writes s as "ipvsadm -Ln --thresholds" prints it.
 func WriteThresholds(w io.Writer, s *Status) error { return writeServices(w, s, thresholdList()) }
@@ -42,8 +47,13 @@ func WriteThresholds(w io.Writer, s *Status) error { return writeServices(w, s, 
 // WritePersistent writes s as "ipvsadm -Ln --persistent-conn" prints it.
 func WritePersistent(w io.Writer, s *Status) error { return writeServices(w, s, persistentList()) }
 
-func statColumns(s lvs.Stats) string {
-	return large(s.Conns) + large(s.InPkts) + large(s.OutPkts) + large(s.InBytes) + large(s.OutBytes)
+// statColumns writes five counters; exact ones without suffixes (--exact).
+func statColumns(s lvs.Stats, exact bool) string {
+	column := large
+	if exact {
+		column = func(n uint64) string { return fmt.Sprintf(" %8d", n) }
+	}
+	return column(s.Conns) + column(s.InPkts) + column(s.OutPkts) + column(s.InBytes) + column(s.OutBytes)
 }
 
 // large formats a counter in 9 columns with ipvsadm's suffixes

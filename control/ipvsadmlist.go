@@ -14,6 +14,11 @@ type listing struct {
 	service func(*Service) string     // the service's line behind its name
 	server  func(*Destination) string // the server's line behind its name
 	wide    bool                      // the service's name fills its column
+
+	// unsorted keeps servers in the order of the schedulers' list (--nosort).
+	// Services are sorted all the same: a kernel lists them by their place in a
+	// hash table of its own.
+	unsorted bool
 }
 
 func plainList() *listing {
@@ -22,10 +27,16 @@ func plainList() *listing {
 	}}
 }
 
-func statsList() *listing {
+func statsList(exact bool) *listing {
 	return &listing{heading: statsHeading, wide: true,
-		service: func(s *Service) string { return statColumns(s.Stats) },
-		server:  func(d *Destination) string { return statColumns(d.Stats) }}
+		service: func(s *Service) string { return statColumns(s.Stats, exact) },
+		server:  func(d *Destination) string { return statColumns(d.Stats, exact) }}
+}
+
+func rateList(exact bool) *listing {
+	return &listing{heading: rateHeading, wide: true,
+		service: func(s *Service) string { return statColumns(s.Rates, exact) },
+		server:  func(d *Destination) string { return statColumns(d.Rates, exact) }}
 }
 
 func thresholdList() *listing {
@@ -45,11 +56,12 @@ func writeServices(w io.Writer, s *Status, l *listing) error {
 	if _, err := fmt.Fprintf(w, ipvsadmVersion, s.TableSize); err != nil {
 		return err
 	}
-	return l.write(w, sortServices(s.Services))
+	return l.write(w, s.Services)
 }
 
 func (l *listing) write(w io.Writer, services []Service) error {
 	var b strings.Builder
+	services = sortServices(services, l.unsorted)
 	b.WriteString(l.heading)
 	for i := range services {
 		svc := &services[i]
@@ -84,6 +96,8 @@ func (s *Service) is6() bool { return s.IPv6 || s.Mark == 0 && !parseAddr(s.VIP)
 // mask writes the persistence netmask, or "" where every address counts.
 func (s *Service) mask() string {
 	switch {
+	case s.Netmask != "":
+		return s.Netmask
 	case s.MaskBits == 0:
 		return ""
 	case s.is6():
@@ -119,7 +133,7 @@ func serviceWords(s *Service) string {
 // WriteSave writes s as "ipvsadm -Sn" does: commands that restore it.
 func WriteSave(w io.Writer, s *Status) error {
 	var b strings.Builder
-	for _, svc := range sortServices(s.Services) {
+	for _, svc := range sortServices(s.Services, false) {
 		key := svc.option()
 		fmt.Fprintf(&b, "-A %s -s %s", key, svc.Scheduler)
 		if svc.Persist != 0 {

@@ -22,6 +22,7 @@ type Administrator interface {
 	EditServer(lvs.ServiceKey, lvs.RealServer) error
 	DeleteServer(lvs.ServiceKey, lvs.ServerKey) error
 	Flush()
+	ZeroCounters(lvs.ServiceKey) error
 	SetTimeouts(tcp, tcpFin, udp time.Duration)
 	Status() []lvs.ServiceStatus
 }
@@ -88,10 +89,14 @@ func (c *Commander) do(args []string, stdin string, out, complaints io.Writer) e
 	case 'L':
 		return c.list(&cmd, out)
 	case 'Z':
-		if cmd.Named && c.find(key) == nil {
-			return inWords(lvs.ErrNoService, false)
+		if cmd.Named {
+			return inWords(c.Director.ZeroCounters(key), false)
 		}
-		return refused(255, "counters cannot be set to zero")
+		for _, s := range c.Director.Status() {
+			if err := c.Director.ZeroCounters(s.Service); err != nil {
+				return inWords(err, false)
+			}
+		}
 	}
 	return nil
 }
@@ -194,18 +199,19 @@ func (c *Commander) list(cmd *Command, out io.Writer) error {
 		return err
 	case l.Connections:
 		return WriteConnections(out, c.Connections())
-	case l.Rate:
-		return refused(255, "rates are not kept")
 	}
 	kind := plainList()
 	switch {
 	case l.Stats:
-		kind = statsList()
+		kind = statsList(l.Exact)
+	case l.Rate:
+		kind = rateList(l.Exact)
 	case l.Thresholds:
 		kind = thresholdList()
 	case l.Persistent:
 		kind = persistentList()
 	}
+	kind.unsorted = l.NoSort
 	if !cmd.Named {
 		return writeServices(out, c.status(), kind)
 	}
@@ -213,7 +219,7 @@ func (c *Commander) list(cmd *Command, out io.Writer) error {
 	if found == nil {
 		return inWords(lvs.ErrNoService, false)
 	}
-	return kind.write(out, sortServices(ServicesOf([]lvs.ServiceStatus{*found})))
+	return kind.write(out, ServicesOf([]lvs.ServiceStatus{*found}))
 }
 
 // ProtocolName is a connection's protocol in listings: a firewall mark's

@@ -37,12 +37,12 @@ func (c *commandLine) finishService(s *lvs.VirtualService) error {
 		return err
 	}
 	if c.mask != "" {
-		if s.MaskBits, err = maskBits(c.mask, s.Is4()); err != nil {
+		if s.MaskBits, s.Netmask, err = maskOf(c.mask, s.Is4()); err != nil {
 			return err
 		}
 	}
 	if s.Persist == 0 {
-		s.MaskBits = 0
+		s.MaskBits, s.Netmask = 0, packet.Addr{}
 		if s.Mark == 0 && s.Port == 0 {
 			return refused(2, "Zero port specified for non-persistent service")
 		}
@@ -117,25 +117,25 @@ func portOf(s string, proto packet.Proto) (uint16, error) {
 	return uint16(n), err
 }
 
-// maskBits reads a netmask, or an IPv6 prefix length.
-func maskBits(s string, v4 bool) (int, error) {
+// maskOf reads a netmask, or an IPv6 prefix length. A netmask that is no
+// prefix is returned as it is.
+func maskOf(s string, v4 bool) (prefix int, netmask packet.Addr, err error) {
 	if !v4 {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 || n > 128 {
-			return 0, refused(2, "illegal ipv6 netmask specified")
+			return 0, packet.Addr{}, refused(2, "illegal ipv6 netmask specified")
 		}
-		return n, nil
+		return n, packet.Addr{}, nil
 	}
 	ip, err := netip.ParseAddr(s)
 	if err != nil || !ip.Is4() {
-		return 0, refused(2, "illegal network mask specified")
+		return 0, packet.Addr{}, refused(2, "illegal network mask specified")
 	}
 	mask := ip.As4()
-	ones, bits := net.IPMask(mask[:]).Size()
-	if bits == 0 || ones == 0 {
-		return 0, refused(255, "network mask %s is not supported: a mask is ones followed by zeros", s)
+	if ones, _ := net.IPMask(mask[:]).Size(); ones > 0 {
+		return ones, packet.Addr{}, nil
 	}
-	return ones, nil
+	return 0, packet.AddrFrom(ip), nil
 }
 
 // schedulerFlags gives the names of a scheduler's flags, from the first bit.

@@ -42,11 +42,13 @@ type Service struct {
 	Mark         uint32        `json:"mark,omitempty"` // firewall mark
 	IPv6         bool          `json:"ipv6,omitempty"` // of a firewall mark
 	Scheduler    string        `json:"scheduler"`
-	Flags        string        `json:"flags,omitempty"`        // of the scheduler, as ipvsadm -b takes them
-	Persist      int64         `json:"persist,omitempty"`      // persistence timeout in seconds
-	MaskBits     int           `json:"persist_mask,omitempty"` // client addresses count as one by these bits; 0: all
+	Flags        string        `json:"flags,omitempty"`           // of the scheduler, as ipvsadm -b takes them
+	Persist      int64         `json:"persist,omitempty"`         // persistence timeout in seconds
+	MaskBits     int           `json:"persist_mask,omitempty"`    // client addresses count as one by these bits; 0: all
+	Netmask      string        `json:"persist_netmask,omitempty"` // in place of persist_mask where the mask is no prefix
 	OnePacket    bool          `json:"one_packet,omitempty"`
 	Stats        lvs.Stats     `json:"stats"`
+	Rates        lvs.Stats     `json:"rates"` // a second, averaged as ipvsadm --rate shows them
 	Destinations []Destination `json:"destinations"`
 }
 
@@ -59,6 +61,7 @@ type Destination struct {
 	Active  int64     `json:"active"`   // ActiveConn
 	InAct   int64     `json:"inactive"` // InActConn
 	Stats   lvs.Stats `json:"stats"`
+	Rates   lvs.Stats `json:"rates"` // a second
 
 	Persistent int64  `json:"persistent,omitempty"`      // clients bound by templates
 	Upper      uint32 `json:"upper_threshold,omitempty"` // connections; 0: none
@@ -105,15 +108,18 @@ func ServicesOf(from []lvs.ServiceStatus) []Service {
 			Protocol: s.Service.Proto.String(), VIP: s.Service.VIP.String(), Port: s.Service.Port,
 			Mark: s.Service.Mark, IPv6: s.Service.V6,
 			Scheduler: s.Scheduler, Flags: flagNames(s.Scheduler, s.Flags), Persist: int64(s.Persist / time.Second), MaskBits: s.MaskBits,
-			OnePacket: s.OnePacket, Stats: s.Stats, Destinations: make([]Destination, 0, len(s.Destinations)),
+			OnePacket: s.OnePacket, Stats: s.Stats, Rates: s.Rates, Destinations: make([]Destination, 0, len(s.Destinations)),
 		}
 		if s.Service.Mark != 0 {
 			c.Protocol, c.VIP = markProtocol, ""
 		}
+		if s.Netmask.IsValid() {
+			c.Netmask = s.Netmask.String()
+		}
 		for _, d := range s.Destinations {
 			c.Destinations = append(c.Destinations, Destination{
 				Address: d.Server.RIP.String(), Port: d.Server.Port, Method: d.Method.String(),
-				Weight: d.Weight, Active: d.Active, InAct: d.InAct, Stats: d.Stats,
+				Weight: d.Weight, Active: d.Active, InAct: d.InAct, Stats: d.Stats, Rates: d.Rates,
 				Persistent: d.Persistent, Upper: d.Upper, Lower: d.Lower,
 			})
 		}
@@ -130,14 +136,18 @@ const markProtocol = "FWM"
 // "ipvsadm -Ln": by firewall mark (as an int), IP version, protocol, address and port; destinations by
 // address and port (libipvs, ipvs_cmp_services and ipvs_cmp_dests). The
 // comparison is of whole numbers here; libipvs takes the difference in an int,
-// which puts addresses more than 2^31 apart the other way round.
-func sortServices(in []Service) []Service {
+// which puts addresses more than 2^31 apart the other way round. With newest
+// the destinations stay as they are, newest first.
+func sortServices(in []Service, newest bool) []Service {
 	out := slices.Clone(in)
 	slices.SortStableFunc(out, func(a, b Service) int {
 		x, y := parseAddr(a.VIP), parseAddr(b.VIP)
 		return cmp.Or(cmp.Compare(int32(a.Mark), int32(b.Mark)), boolCmp(!a.IPv6, !b.IPv6), boolCmp(x.Is4(), y.Is4()), cmp.Compare(protoNumber(a.Protocol), protoNumber(b.Protocol)),
 			addrCmp(x, y), cmp.Compare(a.Port, b.Port))
 	})
+	if newest {
+		return out
+	}
 	for i := range out {
 		out[i].Destinations = slices.Clone(out[i].Destinations)
 		slices.SortStableFunc(out[i].Destinations, func(a, b Destination) int {

@@ -50,6 +50,7 @@ type Director struct {
 	tunables   atomic.Pointer[Tunables]
 	local      atomic.Pointer[[]netip.Prefix]
 	defended   atomic.Uint64 // the second of the last round of drop_entry
+	estimated  atomic.Uint64 // the last step of the rates
 	drops      atomic.Uint64 // packets that met drop_packet
 	rules      atomic.Pointer[rules]
 	dests      atomic.Pointer[destinations]
@@ -158,6 +159,7 @@ func (w *Worker) Tick(now time.Duration) []*packet.Packet {
 	}
 	w.askNeighbours()
 	w.defend()
+	w.estimate()
 	return w.out
 }
 

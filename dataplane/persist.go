@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"encoding/binary"
 	"net/netip"
 
 	"pktdirector/conntrack"
@@ -23,7 +24,7 @@ const (
 // service for every port, and FTP, has one template for all ports; one with a
 // firewall mark has the mark in place of the VIP and no protocol.
 func templateFlow(svc *lvs.VirtualService, f *packet.Flow) packet.Flow {
-	t := packet.Flow{Proto: f.Proto, Src: masked(f.Src, svc.MaskBits), Dst: f.Dst}
+	t := packet.Flow{Proto: f.Proto, Src: masked(svc, f.Src), Dst: f.Dst}
 	switch {
 	case svc.Mark != 0:
 		t.Proto, t.Dst = 0, markAddr(svc.Mark, svc.V6)
@@ -33,12 +34,17 @@ func templateFlow(svc *lvs.VirtualService, f *packet.Flow) packet.Flow {
 	return t
 }
 
-// masked keeps the first bits of an address; 0 keeps all.
-func masked(a packet.Addr, bits int) packet.Addr {
-	if bits == 0 {
+// masked returns a client's address under the service's persistence mask.
+func masked(svc *lvs.VirtualService, a packet.Addr) packet.Addr {
+	switch {
+	case svc.Netmask.IsValid() && a.Is4():
+		var b [4]byte
+		binary.BigEndian.PutUint32(b[:], a.V4()&svc.Netmask.V4())
+		return packet.AddrFrom4(b[:])
+	case svc.MaskBits == 0:
 		return a
 	}
-	p, err := a.Netip().Prefix(bits)
+	p, err := a.Netip().Prefix(svc.MaskBits)
 	if err != nil {
 		return a // more bits than the family has
 	}

@@ -15,16 +15,16 @@ import (
 func (d *Director) Status() []lvs.ServiceStatus {
 	var list []lvs.ServiceStatus
 	for _, svc := range d.rules.Load().services {
-		s := lvs.ServiceStatus{Service: svc.key, Stats: svc.stats.Read()}
+		s := lvs.ServiceStatus{Service: svc.key, Stats: svc.stats.Read(), Rates: svc.stats.Rates()}
 		svc.mu.Lock()
 		s.Scheduler, s.Flags = svc.config.Scheduler, svc.config.Flags
-		s.Persist, s.MaskBits, s.OnePacket = svc.config.Persist, svc.config.MaskBits, svc.config.OnePacket
+		s.Persist, s.MaskBits, s.Netmask, s.OnePacket = svc.config.Persist, svc.config.MaskBits, svc.config.Netmask, svc.config.OnePacket
 		for _, dest := range svc.dests {
 			upper, lower := dest.Thresholds()
 			s.Destinations = append(s.Destinations, lvs.DestinationStatus{
 				Server: dest.Server, Method: dest.Method(), Tunnel: dest.Tunnel(), Weight: dest.Weight(),
 				Active: dest.Active(), InAct: dest.Inactive(), Persistent: dest.Persistent.Load(),
-				Upper: upper, Lower: lower, Stats: dest.Stats.Read(),
+				Upper: upper, Lower: lower, Stats: dest.Stats.Read(), Rates: dest.Stats.Rates(),
 			})
 		}
 		svc.mu.Unlock()

@@ -154,36 +154,3 @@ func (d *Destination) count(active bool) *atomic.Int64 {
 	}
 	return &d.inactive
 }
-
-// Counters are what ipvsadm --stats shows. Packets and bytes count the IP
-// length of what was balanced: requests in, replies out. A super-frame counts
-// as the packets it stands for on the wire.
-type Counters struct {
-	Conns, InPkts, OutPkts, InBytes, OutBytes atomic.Uint64
-}
-
-// In counts n request packets of together bytes bytes.
-func (c *Counters) In(n, bytes uint64) {
-	c.InPkts.Add(n)
-	c.InBytes.Add(bytes)
-}
-
-// Out counts n reply packets of together bytes bytes.
-func (c *Counters) Out(n, bytes uint64) {
-	c.OutPkts.Add(n)
-	c.OutBytes.Add(bytes)
-}
-
-// Stats is a reading of Counters.
-type Stats struct {
-	Conns    uint64 `json:"conns"`
-	InPkts   uint64 `json:"in_pkts"`
-	OutPkts  uint64 `json:"out_pkts"`
-	InBytes  uint64 `json:"in_bytes"`
-	OutBytes uint64 `json:"out_bytes"`
-}
-
-// Read returns the counters' present values.
-func (c *Counters) Read() Stats {
-	return Stats{c.Conns.Load(), c.InPkts.Load(), c.OutPkts.Load(), c.InBytes.Load(), c.OutBytes.Load()}
-}

@@ -42,7 +42,7 @@ func (k ServiceKey) String() string {
 // ServerKey identifies a real server inside its virtual service.
 type ServerKey struct {
 	RIP  packet.Addr
-	Port uint16
+	Port uint16 // 0: each packet's own, also of a masquerading server
 }
 
 // String formats k as "10.2.0.1:80".
@@ -77,8 +77,11 @@ type VirtualService struct {
 	// last new connection (ipvsadm -p); 0: no persistence. Clients that share
 	// the first MaskBits bits of their address count as one (ipvsadm -M); 0
 	// means all bits.
-	Persist   time.Duration
-	MaskBits  int
+	Persist  time.Duration
+	MaskBits int
+	// Netmask takes the place of MaskBits where an IPv4 mask is no prefix:
+	// 255.0.255.0, or 0.0.0.0, under which all clients count as one.
+	Netmask   packet.Addr
 	OnePacket bool         // each UDP datagram is scheduled on its own (ipvsadm -o)
 	Servers   []RealServer // in the order in which they were added
 }
@@ -181,6 +184,9 @@ func (s *VirtualService) validate(knownScheduler func(string) bool) error {
 	if s.Persist < 0 || s.Persist > MaxPersist {
 		return fmt.Errorf("persistence of %v is out of range: 0 to %v", s.Persist, MaxPersist)
 	}
+	if s.Netmask.IsValid() && (!s.Is4() || !s.Netmask.Is4()) {
+		return fmt.Errorf("persistence netmask %v: only IPv4 has netmasks, IPv6 has prefix lengths", s.Netmask)
+	}
 	if !knownScheduler(s.Scheduler) {
 		return fmt.Errorf("scheduler %q is not known", s.Scheduler)
 	}
@@ -208,8 +214,6 @@ func (rs *RealServer) validate(s *VirtualService) error {
 		return fmt.Errorf("its address family differs from the service's, which only tun allows")
 	case rs.Lower > rs.Upper:
 		return fmt.Errorf("lower threshold %d is above the upper threshold %d", rs.Lower, rs.Upper)
-	case rs.Method == Masq && rs.Port == 0 && s.Port != 0:
-		return fmt.Errorf("the port is missing")
 	case rs.Method != Masq && rs.Port != s.Port:
 		return fmt.Errorf("port %d differs from the service's port %d, and %s rewrites no ports: write %d",
 			rs.Port, s.Port, rs.Method.Short(), s.Port)

@@ -1,6 +1,10 @@
 package lvs
 
-import "time"
+import (
+	"time"
+
+	"pktdirector/packet"
+)
 
 // DestinationStatus is a destination as a listing shows it.
 type DestinationStatus struct {
@@ -13,6 +17,7 @@ type DestinationStatus struct {
 	Persistent   int64 // templates
 	Upper, Lower uint32
 	Stats        Stats
+	Rates        Stats // a second
 }
 
 // ServiceStatus is a virtual service as a listing shows it, its destinations
@@ -23,7 +28,9 @@ type ServiceStatus struct {
 	Flags        SchedFlags
 	Persist      time.Duration
 	MaskBits     int
+	Netmask      packet.Addr
 	OnePacket    bool
 	Destinations []DestinationStatus
 	Stats        Stats
+	Rates        Stats // a second
 }

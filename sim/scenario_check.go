@@ -94,7 +94,7 @@ func compare(e *Event, got *Result, shown []Row) *Difference {
 		if d := differ("stderr", lines(want.Stderr), lines(got.Stderr)); d != nil {
 			return d
 		}
-		if !sameText(want.Stdout, got.Stdout) {
+		if !sameText(e.Args, want.Stdout, got.Stdout) {
 			return &Difference{What: "stdout", Expected: lines(want.Stdout), Got: lines(got.Stdout)}
 		}
 	}
