@@ -88,8 +88,13 @@ type Packet struct {
 	Frag     Fragment
 	DF       bool // IPv4 don't-fragment; always true for IPv6
 
+	// Assembled is set on a packet that was put together from fragments.
+	Assembled *Assembled
+
 	// Sent is set by Link.Write: whether the link took the packet.
 	Sent bool
+	// Seen is the packet's number in captures of the director's; 0: none.
+	Seen uint64
 	// Verdict is the engine's, numbered as in package dataplane.
 	Verdict uint8
 }
@@ -99,9 +104,10 @@ type Fragment uint8
 
 // Kinds of packets with regard to fragmentation.
 const (
-	Whole         Fragment = iota
-	FirstFragment          // offset 0, more to come: has the ports
-	LaterFragment          // offset > 0: has no transport header
+	Whole          Fragment = iota
+	FirstFragment           // offset 0, more to come: has the ports
+	LaterFragment           // offset > 0: has no transport header
+	AtomicFragment          // IPv6: a fragment header around a whole packet (RFC 6946)
 )
 
 // TCP flags as they stand in byte 13 of the header (RFC 9293 section 3.1).

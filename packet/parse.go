@@ -163,6 +163,8 @@ func parseIPv6(p *Packet) ParseError {
 				p.Frag = LaterFragment
 			case field&1 != 0:
 				p.Frag = FirstFragment
+			default:
+				p.Frag = AtomicFragment
 			}
 		case extAuth:
 			size = (int(b[at+1]) + 2) * 4

@@ -151,6 +151,13 @@ func (q *Quote) parseIPv6(buf []byte) bool {
 // packet, is right. One that offloads left unfinished is.
 func (p *Packet) ICMPChecksumOK() bool { return p.CsumPartial || Fold(p.sumICMP()) == 0xffff }
 
+// TCPChecksumOK reports whether the checksum of p, a parsed segment, is right. One that
+// offloads left unfinished is, and that of a super-frame, which is each segment's own.
+func (p *Packet) TCPChecksumOK() bool {
+	b := p.Buf[p.L4:p.End]
+	return p.CsumPartial || p.GSO != GSONone || Fold(Sum(b, PseudoSum(p.Flow.Src, p.Flow.Dst, TCP, len(b)))) == 0xffff
+}
+
 // PutICMPChecksum computes the checksum of p, an ICMP or ICMPv6 packet whose
 // Flow has the addresses in its header, anew.
 func (p *Packet) PutICMPChecksum() {

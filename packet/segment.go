@@ -192,6 +192,11 @@ func FinishChecksum(p *Packet) bool {
 	if p.CsumStart < p.Start || at+2 > p.End || p.End > len(p.Buf) {
 		return false
 	}
+	if p.Flow.Proto == SCTP {
+		PutSCTPChecksum(p.Buf[p.CsumStart:p.End])
+		p.CsumPartial = false
+		return true
+	}
 	// The field holds the pseudo-header's sum, which belongs into the total.
 	putTransportChecksum(p.Buf[at:at+2], Sum(p.Buf[p.CsumStart:p.End], 0), p.CsumOffset == udpChecksum)
 	p.CsumPartial = false
@@ -200,7 +205,8 @@ func FinishChecksum(p *Packet) bool {
 
 // DeferChecksum turns the finished checksum of a parsed TCP or UDP super-frame
 // into an unfinished one, which is the only kind that segmentation offload
-// takes. The checksum must be known to be right: a wrong one would be repaired.
+// takes. The checksum must be known to be right, or be none: a wrong one would be
+// repaired.
 func DeferChecksum(p *Packet) {
 	field := p.ChecksumField()
 	if p.CsumPartial || field == nil {

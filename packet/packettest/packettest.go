@@ -161,8 +161,20 @@ func pseudoSum(b []byte, proto byte, length int) uint32 {
 }
 
 // Verify checks an IP packet from scratch: lengths, IPv4 header checksum and
-// the TCP or UDP checksum, inside an IPIP header too.
-func Verify(b []byte) error {
+// the TCP or UDP checksum, inside the header of a tunnel (IPIP, GRE, GUE) too,
+// and that of GRE. A UDP checksum of 0 passes over IPv4, and over IPv6 in front of
+// GUE (RFC 6935).
+// A packet whose headers are longer than itself is an error, too.
+func Verify(b []byte) (err error) {
+	defer func() {
+		if cut := recover(); cut != nil {
+			err = fmt.Errorf("%d bytes are cut short: %v", len(b), cut)
+		}
+	}()
+	return verify(b)
+}
+
+func verify(b []byte) error {
 	at, proto := 0, byte(0)
 	switch {
 	case len(b) < 20:
@@ -186,9 +198,24 @@ func Verify(b []byte) error {
 	t := b[at:]
 	switch proto {
 	case 4, 41:
-		return Verify(t)
+		return verify(t)
+	case 47:
+		n := 4
+		if t[0]&0x80 != 0 {
+			n = 8
+			if got := fold(sum(t)); got != 0xffff {
+				return fmt.Errorf("GRE checksum is wrong: sum %#04x", got)
+			}
+		}
+		return verify(t[n:])
 	case 17:
-		if binary.BigEndian.Uint16(t[6:]) == 0 && b[0]>>4 == 4 {
+		gue := isGUE(t[8:])
+		if gue {
+			if err := verify(t[12:]); err != nil {
+				return fmt.Errorf("inside GUE: %w", err)
+			}
+		}
+		if binary.BigEndian.Uint16(t[6:]) == 0 && (b[0]>>4 == 4 || gue) {
 			return nil
 		}
 		if n := int(binary.BigEndian.Uint16(t[4:])); n != len(t) {
@@ -207,6 +234,26 @@ func Verify(b []byte) error {
 		return fmt.Errorf("transport checksum is wrong: sum %#04x", got)
 	}
 	return nil
+}
+
+// isGUE reports whether the payload of a UDP packet begins with a GUE header as
+// the director writes it, and an IP packet.
+func isGUE(b []byte) bool {
+	return len(b) > 4 && b[0] == 0 && b[2] == 0 && b[3] == 0 && (b[1] == 4 && b[4]>>4 == 4 || b[1] == 41 && b[4]>>4 == 6)
+}
+
+// TransportChecksum computes the TCP or UDP checksum of an IP packet from
+// scratch, whatever stands in its field.
+func TransportChecksum(b []byte) uint16 {
+	b = append([]byte(nil), b...)
+	at, proto := transportStart(b)
+	field := 16
+	if proto == 17 {
+		field = 6
+	}
+	copy(b[at+field:], []byte{0, 0})
+	t := b[at:]
+	return ^fold(pseudoSum(b, proto, len(t)) + uint32(fold(sum(t))))
 }
 
 // Decode returns gopacket's layers of a packet's bytes.
