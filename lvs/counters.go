@@ -51,14 +51,22 @@ func (c *Counters) Read() Stats {
 }
 
 // Zero makes Read count from now on (ipvsadm -Z). The counters themselves go
-// on, and with them the rates.
-func (c *Counters) Zero() {
+// on, and with them the rates. It returns what Read would have.
+func (c *Counters) Zero() Stats {
 	now := c.all()
-	c.zero.Store(&now)
+	if before := c.zero.Swap(&now); before != nil {
+		return now.less(*before)
+	}
+	return now
 }
 
 func (c *Counters) all() Stats {
 	return Stats{c.Conns.Load(), c.InPkts.Load(), c.OutPkts.Load(), c.InBytes.Load(), c.OutBytes.Load()}
+}
+
+// Plus returns the sums.
+func (s Stats) Plus(t Stats) Stats {
+	return Stats{s.Conns + t.Conns, s.InPkts + t.InPkts, s.OutPkts + t.OutPkts, s.InBytes + t.InBytes, s.OutBytes + t.OutBytes}
 }
 
 func (s Stats) less(t Stats) Stats {

@@ -26,6 +26,8 @@ type Destination struct {
 	lower      atomic.Uint32
 
 	Stats Counters
+	// Total is the counters of the service; nil while that is removed.
+	Total atomic.Pointer[Counters]
 }
 
 // NewDestination returns an available destination for rs in the service.

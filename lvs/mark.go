@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"pktdirector/packet"
 )
@@ -41,6 +42,12 @@ func (r *MarkRule) Matches(p *packet.Packet) bool {
 		return false
 	}
 	return r.hasPort(f.DstPort) && within(r.Src, f.Src) && within(r.Dst, f.Dst)
+}
+
+// Equal reports whether two rules are the same.
+func (r MarkRule) Equal(other MarkRule) bool {
+	return slices.Equal(r.Src, other.Src) && slices.Equal(r.Dst, other.Dst) && slices.Equal(r.Ports, other.Ports) &&
+		r.Proto == other.Proto && r.Link == other.Link && r.VLAN == other.VLAN && r.Mark == other.Mark
 }
 
 func (r *MarkRule) hasPort(port uint16) bool {

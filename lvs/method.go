@@ -5,11 +5,13 @@ import "fmt"
 // Method is a forwarding method.
 type Method uint8
 
-// The kernel's three forwarding methods that reach another machine.
+// The kernel's three forwarding methods that reach another machine, and FullNAT,
+// which is not the kernel's.
 const (
-	Masq   Method = iota // NAT: rewrite addresses and ports (ipvsadm -m)
-	Route                // direct routing: rewrite the frame's MAC only (-g)
-	Tunnel               // encapsulation (-i), of the kind that TunnelInfo says
+	Masq    Method = iota // NAT: rewrite addresses and ports (ipvsadm -m)
+	Route                 // direct routing: rewrite the frame's MAC only (-g)
+	Tunnel                // encapsulation (-i), of the kind that TunnelInfo says
+	FullNAT               // NAT of both ends: the client's address is replaced, too
 )
 
 // String returns the word ipvsadm prints in its Forward column.
@@ -21,12 +23,14 @@ func (m Method) String() string {
 		return "Route"
 	case Tunnel:
 		return "Tunnel"
+	case FullNAT:
+		return "FullNat"
 	}
 	return fmt.Sprintf("method-%d", uint8(m))
 }
 
-// ParseMethod reads a method as configuration files write it: nat, dr or tun,
-// or LVS's longer words for them.
+// ParseMethod reads a method as configuration files write it: nat, dr, tun or
+// fullnat, or LVS's longer words for the first three.
 func ParseMethod(s string) (Method, error) {
 	switch s {
 	case "nat", "masq", "masquerading":
@@ -35,11 +39,17 @@ func ParseMethod(s string) (Method, error) {
 		return Route, nil
 	case "tun", "tunnel", "tunnelling", "tunneling":
 		return Tunnel, nil
+	case "fullnat":
+		return FullNAT, nil
 	}
-	return 0, fmt.Errorf("forwarding method %q is not known: write nat (masquerading), dr (gatewaying) or tun (tunnelling)", s)
+	return 0, fmt.Errorf("forwarding method %q is not known: write nat (masquerading), dr (gatewaying), tun (tunnelling) or fullnat", s)
 }
 
-// Short returns the word configuration files use: nat, dr or tun.
+// RewritesPorts reports whether the real server may have another port than the
+// service, and its replies pass the director.
+func (m Method) RewritesPorts() bool { return m == Masq || m == FullNAT }
+
+// Short returns the word configuration files use: nat, dr, tun or fullnat.
 func (m Method) Short() string {
 	switch m {
 	case Masq:
@@ -48,6 +58,8 @@ func (m Method) Short() string {
 		return "dr"
 	case Tunnel:
 		return "tun"
+	case FullNAT:
+		return "fullnat"
 	}
 	return m.String()
 }

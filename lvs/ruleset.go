@@ -81,9 +81,17 @@ type VirtualService struct {
 	MaskBits int
 	// Netmask takes the place of MaskBits where an IPv4 mask is no prefix:
 	// 255.0.255.0, or 0.0.0.0, under which all clients count as one.
-	Netmask   packet.Addr
-	OnePacket bool         // each UDP datagram is scheduled on its own (ipvsadm -o)
-	Servers   []RealServer // in the order in which they were added
+	Netmask packet.Addr
+	// Engine is the persistence engine's name (ipvsadm --pe), "" or sip. It is
+	// kept for listings; clients stay by their addresses all the same.
+	Engine    string
+	OnePacket bool // each UDP datagram is scheduled on its own (ipvsadm -o)
+	// ClampMSS lowers the maximum segment size that SYN and SYN+ACK announce to
+	// what the way to the real server takes. The kernel's IPVS has nothing like
+	// it.
+	ClampMSS bool
+	Sources  Sources      // of servers with the method FullNAT
+	Servers  []RealServer // in the order in which they were added
 }
 
 // SchedFlags are the flags of a scheduler (ipvsadm -b): sh-fallback or
@@ -160,6 +168,9 @@ func (r *Ruleset) Validate(knownScheduler func(string) bool) error {
 			return fmt.Errorf("services[%d] (%s): %w", i, s.ServiceKey, err)
 		}
 	}
+	if err := r.validateSources(); err != nil {
+		return err
+	}
 	for i := range r.Marks {
 		if err := r.Marks[i].validate(); err != nil {
 			return fmt.Errorf("marks[%d]: %w", i, err)
@@ -190,6 +201,9 @@ func (s *VirtualService) validate(knownScheduler func(string) bool) error {
 	if !knownScheduler(s.Scheduler) {
 		return fmt.Errorf("scheduler %q is not known", s.Scheduler)
 	}
+	if err := s.validateSources(); err != nil {
+		return err
+	}
 	seen := map[ServerKey]int{}
 	for j := range s.Servers {
 		rs := &s.Servers[j]
@@ -212,9 +226,11 @@ func (rs *RealServer) validate(s *VirtualService) error {
 		return fmt.Errorf("weight %d is out of range: 0 to %d", rs.Weight, MaxWeight)
 	case rs.RIP.Is4() != s.Is4() && rs.Method != Tunnel:
 		return fmt.Errorf("its address family differs from the service's, which only tun allows")
+	case rs.Method == FullNAT && s.OnePacket:
+		return fmt.Errorf("one-packet scheduling keeps no entry by which fullnat could find the replies: use another method")
 	case rs.Lower > rs.Upper:
 		return fmt.Errorf("lower threshold %d is above the upper threshold %d", rs.Lower, rs.Upper)
-	case rs.Method != Masq && rs.Port != s.Port:
+	case !rs.Method.RewritesPorts() && rs.Port != s.Port:
 		return fmt.Errorf("port %d differs from the service's port %d, and %s rewrites no ports: write %d",
 			rs.Port, s.Port, rs.Method.Short(), s.Port)
 	case rs.Method != Tunnel && rs.Tunnel != TunnelInfo{}:

@@ -29,6 +29,7 @@ type ServiceStatus struct {
 	Persist      time.Duration
 	MaskBits     int
 	Netmask      packet.Addr
+	Engine       string
 	OnePacket    bool
 	Destinations []DestinationStatus
 	Stats        Stats

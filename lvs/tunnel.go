@@ -1,6 +1,10 @@
 package lvs
 
-import "fmt"
+import (
+	"fmt"
+
+	"pktdirector/packet"
+)
 
 // TunnelType is how tunnelling encapsulates (ipvsadm --tun-type).
 type TunnelType uint8
@@ -95,6 +99,25 @@ func (t TunnelInfo) Validate() error {
 		return fmt.Errorf("tunnel checksum remcsum: only gue tunnels can have it: write csum or nocsum")
 	}
 	return nil
+}
+
+// HeaderLen returns the length in bytes of all that a tunnel to a real server puts
+// in front of a packet: the outer IP header, and that of GRE, or those of UDP and
+// GUE.
+func (t TunnelInfo) HeaderLen(server packet.Addr) int {
+	n := packet.IPv6HeaderLen
+	if server.Is4() {
+		n = packet.IPv4HeaderLen
+	}
+	switch {
+	case t.Type == GUE:
+		return n + packet.UDPHeaderLen + packet.GUEHeaderLen
+	case t.Type == GRE && t.Checksum != NoChecksum:
+		return n + packet.GREHeaderLen + packet.GREChecksumLen
+	case t.Type == GRE:
+		return n + packet.GREHeaderLen
+	}
+	return n
 }
 
 // pack and unpackTunnel keep a TunnelInfo in one atomic word.
