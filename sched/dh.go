@@ -42,8 +42,8 @@ func (s *destinationHashing) Schedule(r Request) *lvs.Destination {
 }
 
 func (s *destinationHashing) Explain(r Request, e *Explanation) {
-	e.Rule = "the bucket of the destination address"
-	explainBucket(e, s.dests, s.table, s.bucket(r), s.Schedule(r))
+	e.Rule = "the owner of the bucket of the destination address"
+	explainBucket(e, s.dests, s.table, s.bucket(r), s.bucket(r), s.Schedule(r))
 }
 
 // pickFrom returns the eligible destination that owns place h of a table, and
@@ -66,14 +66,21 @@ func pickFrom(table []*lvs.Destination, h int, fallback bool, next func(k int) i
 	return nil, h
 }
 
-// explainBucket explains a pick from a table of buckets.
-func explainBucket(e *Explanation, dests, table []*lvs.Destination, bucket int, pick *lvs.Destination) {
-	e.Bucket, e.Buckets = bucket, len(table)
-	e.each(dests, func(d *lvs.Destination, c *Candidate) {
-		if d == pick {
+// explainBucket explains a pick from a table of buckets. The packet leads to
+// bucket; the pick owns the bucket found.
+func explainBucket(e *Explanation, dests, table []*lvs.Destination, bucket, found int, pick *lvs.Destination) {
+	e.Bucket, e.Buckets, e.Fallback, e.Tie = bucket, len(table), found, tieOwner
+	e.each(dests, func(_ *lvs.Destination, c *Candidate) { c.Why = "does not own the bucket" })
+	for i := range e.Candidates {
+		switch c := &e.Candidates[i]; {
+		case c.Dest == pick && found != bucket:
+			c.Picked, c.Why = true, "owns the bucket that fallback found"
+		case c.Dest == pick:
 			c.Picked, c.Why = true, "owns the bucket"
-			return
+		case table != nil && c.Dest == table[bucket] && pick == nil:
+			c.Why = "owns the bucket, and refuses: " + c.Why
+		case table != nil && c.Dest == table[bucket]:
+			c.Why = "owns the bucket, but " + c.Why
 		}
-		c.Why = "does not own the bucket"
-	})
+	}
 }

@@ -26,7 +26,10 @@ func heaviest(dests []*lvs.Destination, full func(*lvs.Destination) bool) *lvs.D
 
 func explainHeaviest(dests []*lvs.Destination, full func(*lvs.Destination) bool, e *Explanation) {
 	pick := heaviest(dests, full)
-	e.Rule = "the largest weight, first in the list among equals"
+	e.Rule, e.Tie = "the largest weight", tieFirst
+	if full != nil {
+		e.Rule = "the largest weight of those with ActiveConn up to their weight"
+	}
 	e.each(dests, func(d *lvs.Destination, c *Candidate) {
 		switch {
 		case d == pick:

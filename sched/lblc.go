@@ -163,10 +163,11 @@ func (s *localityLeastConnection) Schedule(r Request) *lvs.Destination {
 func (s *localityLeastConnection) Explain(r Request, e *Explanation) {
 	pick := s.remembered(s.memory.peek(r.Flow.Dst, r.Now, r.LBLCExpiration))
 	if pick == nil {
-		explainCheapest(s.dests, wlcCost, e)
+		explainCheapest(s.dests, wlcCost, wlcFormula, e)
+		e.Rule = "no destination is bound to this address, or it gives way: " + e.Rule
 		return
 	}
-	e.Rule = "the destination that this destination address is bound to"
+	e.Rule, e.Tie = "the destination that this destination address is bound to", "there are none: an address has one destination"
 	e.each(s.dests, func(d *lvs.Destination, c *Candidate) {
 		c.Why = "the destination address is bound to another"
 		c.Score = wlcCost(d)

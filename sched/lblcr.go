@@ -85,10 +85,11 @@ func (s *localityWithReplication) Explain(r Request, e *Explanation) {
 		least = entry.value.least()
 	}
 	if least == nil || overloadedFor(least, s.dests) {
-		explainCheapest(s.dests, wlcCost, e)
+		explainCheapest(s.dests, wlcCost, wlcFormula, e)
+		e.Rule = "the set of this destination address is empty or gives way: " + e.Rule
 		return
 	}
-	e.Rule = "the least loaded of the set of this destination address"
+	e.Rule, e.Tie = "the least loaded of the set of this destination address", "of equals the one that joined the set last"
 	e.each(s.dests, func(d *lvs.Destination, c *Candidate) {
 		c.Score = wlcCost(d)
 		c.Why = "not in the set of this destination address"

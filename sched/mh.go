@@ -18,6 +18,7 @@ import (
 // and its clients are refused, or with FlagFallback sent where hashing with
 // other offsets leads.
 type maglev struct {
+	fallback
 	dests []*lvs.Destination
 	table []*lvs.Destination
 	flags lvs.SchedFlags
@@ -92,11 +93,13 @@ func maglevTurns(dests []*lvs.Destination) []int64 {
 }
 
 func (s *maglev) Schedule(r Request) *lvs.Destination {
-	d, _ := s.choose(r)
+	d, h, found := s.choose(r)
+	s.fell = d != nil && found != h
 	return d
 }
 
-func (s *maglev) choose(r Request) (*lvs.Destination, int) {
+// choose returns the pick, the place that the client leads to, and the pick's.
+func (s *maglev) choose(r Request) (pick *lvs.Destination, h, found int) {
 	var port uint16
 	if s.flags&lvs.FlagPort != 0 {
 		port = r.Flow.SrcPort
@@ -104,15 +107,16 @@ func (s *maglev) choose(r Request) (*lvs.Destination, int) {
 	place := func(offset uint32) int {
 		return int(maglevHash(r.Flow.Src, port, maglevKey1, offset) % maglevSize)
 	}
-	h := place(0)
-	return pickFrom(s.table, h, s.flags&lvs.FlagFallback != 0, func(k int) int { return place(uint32((h + k) % maglevSize)) })
+	h = place(0)
+	pick, found = pickFrom(s.table, h, s.flags&lvs.FlagFallback != 0, func(k int) int { return place(uint32((h + k) % maglevSize)) })
+	return pick, h, found
 }
 
 func (s *maglev) Explain(r Request, e *Explanation) {
-	pick, at := s.choose(r)
-	e.Rule = "the table's place of the client's address"
+	pick, at, found := s.choose(r)
+	e.Rule = "the owner of the table's place of the client's address"
 	if s.flags&lvs.FlagPort != 0 {
-		e.Rule = "the table's place of the client's address and port"
+		e.Rule = "the owner of the table's place of the client's address and port"
 	}
-	explainBucket(e, s.dests, s.table, at, pick)
+	explainBucket(e, s.dests, s.table, at, found, pick)
 }

@@ -29,10 +29,11 @@ func (s *neverQueue) Schedule(Request) *lvs.Destination {
 func (s *neverQueue) Explain(_ Request, e *Explanation) {
 	pick := s.idle()
 	if pick == nil {
-		explainCheapest(s.dests, sedCost, e)
+		explainCheapest(s.dests, sedCost, sedFormula, e)
+		e.Rule = "none is idle: " + e.Rule
 		return
 	}
-	e.Rule = "the first idle destination in the list"
+	e.Rule, e.Tie = "the first idle destination in the list", tieFirst
 	e.each(s.dests, func(d *lvs.Destination, c *Candidate) {
 		switch {
 		case d == pick:

@@ -59,7 +59,7 @@ func (s *roundRobin) next() *lvs.Destination {
 
 func (s *roundRobin) Explain(_ Request, e *Explanation) {
 	pick := s.next()
-	e.Rule = "the next eligible destination in the round"
+	e.Rule, e.Tie = "the next eligible destination in the round", tieNone
 	e.each(s.dests, func(d *lvs.Destination, c *Candidate) {
 		switch d {
 		case pick:

@@ -23,7 +23,7 @@ type Scheduler interface {
 	// none is available.
 	Schedule(r Request) *lvs.Destination
 	// Explain fills in how Schedule would judge now: one Candidate per
-	// destination, in list order. It changes no state.
+	// destination, in list order, behind those that are there. It changes no state.
 	Explain(r Request, e *Explanation)
 }
 
@@ -39,9 +39,11 @@ type Request struct {
 type Explanation struct {
 	Candidates []Candidate // in list order
 	Rule       string      // how the scheduler chooses, in words
+	Tie        string      // what decides between equals, in words
 	// Bucket is the place of a hash table that the packet leads to, of
-	// Buckets; both are 0 for schedulers without a table.
-	Bucket, Buckets int
+	// Buckets; both are 0 for schedulers without a table. Fallback is the place
+	// whose owner was picked: another one where Bucket's owner is not eligible.
+	Bucket, Buckets, Fallback int
 }
 
 // Picked returns the destination that wins, or nil.
@@ -54,20 +56,36 @@ func (e *Explanation) Picked() *lvs.Destination {
 	return nil
 }
 
+// Ties of schedulers that compare, of those that go round, and of those that
+// look into a table.
+const (
+	tieFirst = "of equals the first in the list, which was added last"
+	tieNone  = "there are none: the round has one next"
+	tieOwner = "there are none: a place has one owner"
+)
+
+// Bound fills in e for a connection that goes to pick whatever a scheduler would
+// say: the client is bound to it by its template. dests is the service's list.
+func Bound(dests []*lvs.Destination, pick *lvs.Destination, e *Explanation) {
+	e.Rule, e.Tie = "the client's template, before any scheduler", "there are none: a client has one template"
+	e.each(dests, func(_ *lvs.Destination, c *Candidate) { c.Why = "the client is bound to another" })
+	e.pick(pick, "the client is bound to it; weight and thresholds are not looked at")
+}
+
 // each appends a Candidate per destination. judge is asked about those that
 // are eligible.
 func (e *Explanation) each(dests []*lvs.Destination, judge func(*lvs.Destination, *Candidate)) {
 	for _, d := range dests {
-		c := Candidate{Dest: d, Weight: d.Weight(), Active: d.Active(), InAct: d.Inactive()}
+		e.Candidates = append(e.Candidates, Candidate{Dest: d, Weight: d.Weight(), Active: d.Active(), InAct: d.Inactive()})
+		c := &e.Candidates[len(e.Candidates)-1]
 		switch {
 		case c.Weight == 0:
 			c.Why = "quiesced: weight 0"
 		case d.Overloaded():
 			c.Why = "overloaded: over its upper threshold"
 		default:
-			judge(d, &c)
+			judge(d, c)
 		}
-		e.Candidates = append(e.Candidates, c)
 	}
 }
 
@@ -139,6 +157,9 @@ func New(name string, c Config, dests []*lvs.Destination) (Scheduler, error) {
 	s.Update(dests)
 	return s, nil
 }
+
+// ReadsFlags reports whether flags mean something to the scheduler of that name.
+func ReadsFlags(name string) bool { return name == "sh" || name == "mh" }
 
 // Names lists the schedulers that New knows, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(constructors())) }

@@ -14,7 +14,7 @@ func (s *shortestExpectedDelay) Schedule(Request) *lvs.Destination {
 }
 
 func (s *shortestExpectedDelay) Explain(_ Request, e *Explanation) {
-	explainCheapest(s.dests, sedCost, e)
+	explainCheapest(s.dests, sedCost, sedFormula, e)
 }
 
 func sedCost(d *lvs.Destination) Score { return Score{d.Active() + 1, d.Weight()} }

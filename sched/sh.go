@@ -8,6 +8,7 @@ import "pktdirector/lvs"
 // port. A bucket whose destination is not eligible refuses; with FlagFallback
 // other buckets are tried, from 2h mod 256 on.
 type sourceHashing struct {
+	fallback
 	dests []*lvs.Destination
 	table []*lvs.Destination
 	flags lvs.SchedFlags
@@ -38,20 +39,23 @@ func (s *sourceHashing) key(r Request) uint32 {
 }
 
 func (s *sourceHashing) Schedule(r Request) *lvs.Destination {
-	d, _ := s.choose(r)
+	d, h, found := s.choose(r)
+	s.fell = d != nil && found != h
 	return d
 }
 
-func (s *sourceHashing) choose(r Request) (*lvs.Destination, int) {
-	h := int(hash32(s.key(r), bucketBits))
-	return pickFrom(s.table, h, s.flags&lvs.FlagFallback != 0, func(k int) int { return ((h+k)%buckets + h) % buckets })
+// choose returns the pick, the bucket that the client leads to, and the pick's.
+func (s *sourceHashing) choose(r Request) (pick *lvs.Destination, h, found int) {
+	h = int(hash32(s.key(r), bucketBits))
+	pick, found = pickFrom(s.table, h, s.flags&lvs.FlagFallback != 0, func(k int) int { return ((h+k)%buckets + h) % buckets })
+	return pick, h, found
 }
 
 func (s *sourceHashing) Explain(r Request, e *Explanation) {
-	pick, bucket := s.choose(r)
-	e.Rule = "the bucket of the client's address"
+	pick, bucket, found := s.choose(r)
+	e.Rule = "the owner of the bucket of the client's address"
 	if s.flags&lvs.FlagPort != 0 {
-		e.Rule = "the bucket of the client's address and port"
+		e.Rule = "the owner of the bucket of the client's address and port"
 	}
-	explainBucket(e, s.dests, s.table, bucket, pick)
+	explainBucket(e, s.dests, s.table, bucket, found, pick)
 }

@@ -73,7 +73,7 @@ func better(first, second *lvs.Destination) *lvs.Destination {
 func (s *twoChoices) Explain(_ Request, e *Explanation) {
 	first, second, _ := s.choices()
 	pick := better(first, second)
-	e.Rule = "the less loaded of two random draws, the first on a tie"
+	e.Rule, e.Tie = "the less loaded of two random draws", "of equals the one drawn first"
 	e.each(s.dests, func(d *lvs.Destination, c *Candidate) {
 		c.Score = wlcCost(d)
 		switch {

@@ -93,7 +93,7 @@ func (s *weightedRoundRobin) next() (at int, level int64, ok bool) {
 
 func (s *weightedRoundRobin) Explain(_ Request, e *Explanation) {
 	at, level, ok := s.next()
-	e.Rule = "the next in the round whose weight reaches the level"
+	e.Rule, e.Tie = "the next in the round whose weight reaches the level", tieNone
 	e.each(s.dests, func(d *lvs.Destination, c *Candidate) {
 		switch {
 		case ok && d == s.dests[at]:
