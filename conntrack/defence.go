@@ -47,7 +47,7 @@ func (t *Table) DropSome(round uint64, now time.Duration) {
 		s := &t.shards[mix(round, t.seed[0]+uint64(i))>>(64-t.shardBits)]
 		s.mu.Lock()
 		for c := range s.store.all {
-			if c.controls == 0 && t.victim(c, now) {
+			if c.holders() == 0 && t.victim(c, now) {
 				t.end(s, c)
 			}
 		}
@@ -62,12 +62,13 @@ func (t *Table) victim(c *Conn, now time.Duration) bool {
 		return c.State != Assured
 	case c.State == SynRecv, c.State == SynAck, c.State == SCTPInit1, c.State == SCTPInit:
 		return true
-	case c.Proto == packet.TCP && c.State != Established, c.Proto == packet.SCTP:
+	case c.Proto == packet.TCP && c.State != Established, c.Proto == packet.SCTP && c.State != SCTPEstablished:
 		return false
 	}
 	idle := now - (c.Expires() - t.timeouts.Load()[c.State])
-	if idle < idleBefore || c.Packets == 0 || c.Packets > thinning {
+	n, _ := c.Counted(Request)
+	if idle < idleBefore || n == 0 || n > thinning {
 		return false
 	}
-	return t.thinned[c.Packets].Add(1)%c.Packets == 0
+	return t.thinned[n].Add(1)%uint32(n) == 0
 }

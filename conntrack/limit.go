@@ -164,7 +164,7 @@ func (l Slot) rerank(c *Conn, dir Direction) {
 // exist, as far as the director can see it.
 func proved(c *Conn, dir Direction) bool {
 	if c.Proto == packet.UDP {
-		return dir == Reply || c.Packets > 1
+		return dir == Reply || c.packets[Request] > 1
 	}
 	return c.State == Established || c.State == SCTPEstablished
 }

@@ -34,7 +34,7 @@ func (m *slowLimit) put(f packet.Flow, kind string) {
 	m.entries[f] = place{kind, m.turn}
 }
 
-func (m *slowLimit) stepped(f packet.Flow, state string, packets uint32, dir conntrack.Direction) {
+func (m *slowLimit) stepped(f packet.Flow, state string, packets uint64, dir conntrack.Direction) {
 	real := state == "ESTABLISHED" || f.Proto == packet.UDP && (packets > 1 || dir == conntrack.Reply)
 	over := slices.Contains([]string{"TIME_WAIT", "CLOSE", "CLOSED", "REJECTED"}, state)
 	switch was := m.entries[f].kind; {
@@ -82,8 +82,10 @@ func TestTheOldestHalfOpenEntryMakesWay(t *testing.T) {
 			if found := slot.Request(&f); found != nil {
 				dir := conntrack.Direction(rapid.IntRange(0, 1).Draw(t, "direction"))
 				what := rapid.SampledFrom([]uint8{packet.SYN, packet.ACK, packet.ACK, packet.FIN, packet.RST, 10, 11, 14}).Draw(t, "what")
+				found.Count(dir, 1, 100)
 				slot.Step(found, dir, what, now)
-				model.stepped(f, found.State.String(), found.Packets, dir)
+				packets, _ := found.Counted(conntrack.Request)
+				model.stepped(f, found.State.String(), packets, dir)
 			} else {
 				want, some := model.victim()
 				full := table.Len() == most

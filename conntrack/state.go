@@ -41,6 +41,9 @@ const (
 	numStates
 )
 
+// NumStates counts the states.
+const NumStates = numStates
+
 const numTCPStates = int(SynAck) + 1
 
 // String returns the name ipvsadm prints.

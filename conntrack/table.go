@@ -113,38 +113,50 @@ func mix(a, b uint64) uint64 {
 
 // Request finds the connection whose client sent f, or nil.
 func (l Slot) Request(f *packet.Flow) *Conn {
+	return l.request(f, l.tag(f.Dst, f.DstPort, Request))
+}
+
+func (l Slot) request(f *packet.Flow, tag uint32) *Conn {
 	x := &l.s.index
 	if len(x.cells) == 0 {
 		return nil
 	}
-	tag := l.tag(f.Dst, f.DstPort, Request)
-	for i := x.home(tag); x.cells[i] != 0; i = x.after(i) {
-		if at := x.cells[i]; at.tag() == tag && at.dir() == Request {
+	for i := x.home(tag); ; i = x.after(i) {
+		at := x.cells[i].get()
+		if at == 0 {
+			return nil
+		}
+		if at.tag() == tag && at.dir() == Request {
 			c := l.s.conn(at.handle())
 			if c.Virtual == f.Dst && c.Client == f.Src && c.VirtualPort == f.DstPort && c.ClientPort == f.SrcPort && c.Proto == f.Proto {
 				return c
 			}
 		}
 	}
-	return nil
 }
 
 // Reply finds the connection whose real server sent f, or nil.
 func (l Slot) Reply(f *packet.Flow) *Conn {
+	return l.reply(f, l.tag(f.Src, f.SrcPort, Reply))
+}
+
+func (l Slot) reply(f *packet.Flow, tag uint32) *Conn {
 	x := &l.s.index
 	if len(x.cells) == 0 {
 		return nil
 	}
-	tag := l.tag(f.Src, f.SrcPort, Reply)
-	for i := x.home(tag); x.cells[i] != 0; i = x.after(i) {
-		if at := x.cells[i]; at.tag() == tag && at.dir() == Reply {
+	for i := x.home(tag); ; i = x.after(i) {
+		at := x.cells[i].get()
+		if at == 0 {
+			return nil
+		}
+		if at.tag() == tag && at.dir() == Reply {
 			c := l.s.conn(at.handle())
-			if c.Dest == f.Src && c.Client == f.Dst && c.DestPort == f.SrcPort && c.ClientPort == f.DstPort && c.Proto == f.Proto {
+			if c.replyFlow() == *f {
 				return c
 			}
 		}
 	}
-	return nil
 }
 
 // ErrReplyTaken is returned by Insert when the replies of the new connection
@@ -161,7 +173,7 @@ const newEntryTimeout = 3 * time.Second
 func (l Slot) Insert(c Conn) (*Conn, error) {
 	s := l.s
 	if c.hasReplyKey() {
-		if f := c.replyFlow(); l.Reply(&f) != nil {
+		if f := c.replyFlow(); l.facing(&c).Reply(&f) != nil {
 			return nil, ErrReplyTaken
 		}
 	}
@@ -176,9 +188,11 @@ func (l Slot) Insert(c Conn) (*Conn, error) {
 	l.t.enqueue(s, entry, halfOpen)
 	s.index.insert(l.tag(c.Virtual, c.VirtualPort, Request), entry.self, Request)
 	if c.hasReplyKey() {
-		s.index.insert(l.tag(c.Dest, c.DestPort, Reply), entry.self, Reply)
+		s.index.insert(l.facing(&c).tag(c.Dest, c.DestPort, Reply), entry.self, Reply)
 	}
-	entry.expires = l.t.tick.Load() + uint64(newEntryTimeout/Tick)
+	now := l.t.tick.Load()
+	entry.began = uint32(now / beganUnit)
+	entry.setEnds(now + uint64(newEntryTimeout/Tick))
 	l.arm(entry)
 	return entry, nil
 }
@@ -196,14 +210,11 @@ func (l Slot) arm(c *Conn) {
 	}
 }
 
-// Step moves c on for one packet at engine time now: the next state, its
-// timeout from now, and whether it now counts as active. It reports whether
-// that count changed.
-// what is the segment's TCP flags, or the type of the packet's first SCTP chunk.
+// Step moves c on for one packet at engine time now, which Count was told of: the
+// next state, its timeout from now, and whether it now counts as active. It
+// reports whether that count changed.
+// what is the segment's TCP flags, or the type of the packet's decisive SCTP chunk.
 func (l Slot) Step(c *Conn, dir Direction, what uint8, now time.Duration) (moved bool) {
-	if dir == Request {
-		c.Packets++
-	}
 	switch c.Proto {
 	case packet.TCP:
 		c.State = l.t.nextTCP(c, dir, what)
@@ -224,8 +235,9 @@ func (l Slot) Step(c *Conn, dir Direction, what uint8, now time.Duration) (moved
 // expireAt sets the entry's end. Only an end earlier than the wheel would look
 // moves the entry.
 func (l Slot) expireAt(c *Conn, at time.Duration) {
-	c.expires = uint64((at + Tick - 1) / Tick)
-	if c.expires < l.s.wheel.armedFor(c) {
+	ends := uint64((at + Tick - 1) / Tick)
+	c.setEnds(ends)
+	if ends < l.s.wheel.armedFor(c) {
 		l.s.disarm(c)
 		l.arm(c)
 	}
@@ -234,22 +246,22 @@ func (l Slot) expireAt(c *Conn, at time.Duration) {
 // Renew starts a template's lifetime anew: it lives on with each connection
 // made through it.
 func (l Slot) Renew(c *Conn, now time.Duration) {
-	l.expireAt(c, now+time.Duration(c.Lifetime)*Tick)
+	l.expireAt(c, now+time.Duration(c.Lifetime())*Tick)
 }
 
 // Hold counts a connection that is made through the template c and returns
 // what it holds it by.
 func (l Slot) Hold(c *Conn) TemplateRef {
-	c.controls++
+	c.Control.handle++
 	l.t.dequeue(l.s, c)
-	return TemplateRef{uint32(l.base >> (64 - l.t.shardBits)), c.self}
+	return TemplateRef{l.Shard(), c.self}
 }
 
 // Rename takes a template out of use: it keeps its entry, under a port that no
 // packet has, until the connections made through it have ended.
 func (l Slot) Rename(c *Conn) {
 	l.t.unindex(l.s, c)
-	c.VirtualPort, c.DestPort = 0xffff, 0xffff
+	c.VirtualPort, c.DestPort = unused, unused
 	l.s.index.insert(l.tag(c.Virtual, c.VirtualPort, Request), c.self, Request)
 }
 
@@ -258,8 +270,8 @@ func (t *Table) Release(r TemplateRef) {
 	s := &t.shards[r.shard]
 	s.mu.Lock()
 	c := s.conn(r.handle)
-	c.controls--
-	if c.controls == 0 && c.State != Assured {
+	c.Control.handle--
+	if c.Control.handle == 0 && c.State != Assured {
 		t.enqueue(s, c, halfOpen)
 	}
 	s.mu.Unlock()
@@ -283,21 +295,6 @@ func (t *Table) SetTimeouts(tcp, tcpFin, udp time.Duration) {
 		}
 	}
 	t.timeouts.Store(&next)
-}
-
-// RemoveIf ends every entry for which unwanted returns true; it is called
-// under the entry's shard's lock.
-func (t *Table) RemoveIf(unwanted func(*Conn) bool) {
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.mu.Lock()
-		for c := range s.store.all {
-			if c.controls == 0 && unwanted(c) {
-				t.end(s, c)
-			}
-		}
-		s.mu.Unlock()
-	}
 }
 
 // Now returns the time that Advance has reached.
@@ -332,7 +329,7 @@ func (t *Table) unindex(s *shard, c *Conn) {
 	l := Slot{t, s, t.base(c.Proto, c.Client, c.ClientPort)}
 	s.index.remove(l.tag(c.Virtual, c.VirtualPort, Request), c.self, Request)
 	if c.hasReplyKey() {
-		s.index.remove(l.tag(c.Dest, c.DestPort, Reply), c.self, Reply)
+		s.index.remove(l.facing(c).tag(c.Dest, c.DestPort, Reply), c.self, Reply)
 	}
 }
 
@@ -363,22 +360,5 @@ func (t *Table) Advance(now time.Duration) {
 // Len counts the entries.
 func (t *Table) Len() int { return int(t.limit.entries.Load()) }
 
-// All yields a copy of every entry, shard by shard; each shard is locked only
-// while it is copied.
-func (t *Table) All(yield func(Conn) bool) {
-	var copies []Conn
-	for i := range t.shards {
-		s := &t.shards[i]
-		copies = copies[:0]
-		s.mu.Lock()
-		for c := range s.store.all {
-			copies = append(copies, *c)
-		}
-		s.mu.Unlock()
-		for _, c := range copies {
-			if !yield(c) {
-				return
-			}
-		}
-	}
-}
+// Timeouts returns the timeouts as they are now.
+func (t *Table) Timeouts() Timeouts { return *t.timeouts.Load() }

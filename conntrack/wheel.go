@@ -8,13 +8,14 @@ import (
 // Tick is the resolution of all timers: the kernel's jiffy at HZ=250.
 const Tick = 4 * time.Millisecond
 
-// A timer wheel of five levels of 64 slots: level l holds entries that end
-// within 64^(l+1) ticks, in slots 64^l ticks wide. 64^5 ticks are 49 days,
-// longer than the longest timeout that ipvsadm takes (31 days).
+// A timer wheel of four levels of 64 slots: level l holds entries that end
+// within 64^(l+1) ticks, in slots 64^l ticks wide. 64^4 ticks are 18 hours; an
+// entry that ends later waits in the last slot and is placed anew when that
+// comes.
 const (
 	wheelBits   = 6
 	wheelSlots  = 1 << wheelBits
-	wheelLevels = 5
+	wheelLevels = 4
 )
 
 // heldTemplate is the lifetime of a template that its service's timeout has
@@ -68,9 +69,9 @@ func (w *wheel) nextEvent() uint64 {
 
 // arm links c into the slot for its end.
 func (s *shard) arm(c *Conn) {
-	level, slot := s.wheel.place(c.expires)
+	level, slot := s.wheel.place(c.ends())
 	head := &s.wheel.heads[level][slot]
-	c.slot = uint16(level<<wheelBits | slot)
+	c.slot = uint8(level<<wheelBits | slot)
 	c.prev, c.next = 0, *head
 	if *head != 0 {
 		s.conn(*head).prev = c.self
@@ -137,12 +138,14 @@ func (s *shard) empty(level, slot int, t *Table) {
 	for handle != 0 {
 		c := s.conn(handle)
 		handle = c.next
-		if c.expires <= s.wheel.now && (c.controls > 0 || t.held != nil && t.held(c)) {
-			// Connections hang on the template: it gets a lifetime of its own.
-			c.Lifetime = uint32(heldTemplate / Tick)
-			c.expires = s.wheel.now + uint64(c.Lifetime)
+		if c.ends() <= s.wheel.now && (c.holders() > 0 || t.held != nil && t.held(c)) {
+			// Connections hang on the entry: it gets a lifetime of its own.
+			if c.Flags&Template != 0 {
+				c.SetLifetime(uint32(heldTemplate / Tick))
+			}
+			c.setEnds(s.wheel.now + uint64(heldTemplate/Tick))
 		}
-		if c.expires > s.wheel.now {
+		if c.ends() > s.wheel.now {
 			s.arm(c)
 			continue
 		}
