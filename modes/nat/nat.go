@@ -2,7 +2,6 @@ package nat
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 
 	"pktdirector/conntrack"
 	"pktdirector/packet"
@@ -25,9 +24,9 @@ func (Masq) Forward(p *packet.Packet, c *conntrack.Conn, dir conntrack.Direction
 		return false
 	}
 	if dir == conntrack.Request {
-		rewrite(p, destination(), c.Dest, c.DestPort)
+		change{}.move(p, destination(), End{c.Dest, c.DestPort}).apply(p)
 	} else {
-		rewrite(p, source(), c.Virtual, c.VirtualPort)
+		change{}.move(p, source(), End{c.Virtual, c.VirtualPort}).apply(p)
 	}
 	return true
 }
@@ -42,68 +41,91 @@ type side struct {
 func source() side      { return side{ipv4: 12, ipv6: 8, port: 0, source: true} }
 func destination() side { return side{ipv4: 16, ipv6: 24, port: 2} }
 
-func rewrite(p *packet.Packet, s side, addr packet.Addr, port uint16) {
-	oldAddr, oldPort := p.Flow.Dst, p.Flow.DstPort
+// change is what a rewrite does to checksums: that of the IP header and of the
+// pseudo-header depends on the addresses, the transport header's on all.
+type change struct{ addrs, all packet.Delta }
+
+// move writes an end of p and returns the change extended by it.
+func (d change) move(p *packet.Packet, s side, to End) change {
+	from := End{p.Flow.Dst, p.Flow.DstPort}
 	if s.source {
-		oldAddr, oldPort = p.Flow.Src, p.Flow.SrcPort
+		from = End{p.Flow.Src, p.Flow.SrcPort}
 	}
-	addrDelta := packet.Delta(0).Addr(oldAddr, addr)
 	if p.EtherType == packet.EtherIPv4 {
-		addr.Put4(p.Buf[p.L3+s.ipv4:])
-		addrDelta.Apply(p.Buf[p.L3+10 : p.L3+12])
+		to.Addr.Put4(p.Buf[p.L3+s.ipv4:])
 	} else {
-		addr.Put16(p.Buf[p.L3+s.ipv6:])
-	}
-	if s.source {
-		p.Flow.Src = addr
-	} else {
-		p.Flow.Dst = addr
+		to.Addr.Put16(p.Buf[p.L3+s.ipv6:])
 	}
 	if p.Frag == packet.LaterFragment {
-		return // what follows is payload
-	}
-	binary.BigEndian.PutUint16(p.Buf[p.L4+s.port:], port)
-	if s.source {
-		p.Flow.SrcPort = port
+		to.Port = from.Port // what follows is payload
 	} else {
-		p.Flow.DstPort = port
+		binary.BigEndian.PutUint16(p.Buf[p.L4+s.port:], to.Port)
 	}
-	updateChecksum(p, addrDelta, addrDelta.Word(oldPort, port))
+	if s.source {
+		p.Flow.Src, p.Flow.SrcPort = to.Addr, to.Port
+	} else {
+		p.Flow.Dst, p.Flow.DstPort = to.Addr, to.Port
+	}
+	d.addrs = d.addrs.Addr(from.Addr, to.Addr)
+	d.all = d.all.Addr(from.Addr, to.Addr).Word(from.Port, to.Port)
+	return d
 }
 
-// updateChecksum applies a change of addresses, or of addresses and ports, to
-// the transport checksum. An unfinished one covers only the pseudo-header so
-// far, which has no ports. UDP over IPv4 sends 0 for "none computed", which
-// stays, and 0xffff for a sum that comes out as 0 (RFC 768).
-func updateChecksum(p *packet.Packet, addrs, all packet.Delta) {
+// apply updates the checksums of p.
+func (d change) apply(p *packet.Packet) {
+	if p.EtherType == packet.EtherIPv4 {
+		d.addrs.Apply(p.Buf[p.L3+10 : p.L3+12])
+	}
+	if p.Frag != packet.LaterFragment {
+		d.updateTransport(p)
+	}
+}
+
+// updateTransport updates the transport checksum. An unfinished one covers only
+// the pseudo-header so far, which has no ports. UDP over IPv4 sends 0 for "none computed", and 0xffff
+// for a sum that comes out as 0 (RFC 768).
+func (d change) updateTransport(p *packet.Packet) {
 	field := p.ChecksumField()
 	switch {
 	case p.Flow.Proto == packet.SCTP:
 		sumSCTP(p)
 	case field == nil:
 	case p.CsumPartial && p.CsumStart == p.L4:
-		addrs.ApplyPartial(field)
+		d.addrs.ApplyPartial(field)
 	case p.Flow.Proto == packet.UDP:
 		if field[0] == 0 && field[1] == 0 {
+			sumUDP(p, field)
 			return
 		}
-		all.Apply(field)
+		d.all.Apply(field)
 		if field[0] == 0 && field[1] == 0 {
 			field[0], field[1] = 0xff, 0xff
 		}
 	default:
-		all.Apply(field)
+		d.all.Apply(field)
 	}
+}
+
+// sumUDP computes the checksum of a datagram that had none, as the kernel does. A
+// super-frame's is left to be finished by whoever cuts it.
+func sumUDP(p *packet.Packet, field []byte) {
+	if p.GSO != packet.GSONone {
+		packet.DeferChecksum(p)
+		return
+	}
+	b := p.Buf[p.L4:p.End]
+	sum := ^packet.Fold(packet.Sum(b, packet.PseudoSum(p.Flow.Src, p.Flow.Dst, packet.UDP, len(b))))
+	if sum == 0 {
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(field, sum)
 }
 
 // sumSCTP computes the CRC32c of an SCTP packet anew, as the kernel does: a
 // wrong one comes out right. It covers no addresses, so an unfinished one stays
 // as it is (RFC 9260 section 6.8).
 func sumSCTP(p *packet.Packet) {
-	b := p.Buf[p.L4:p.End]
-	if p.CsumPartial || len(b) < packet.SCTPHeaderLen {
-		return
+	if b := p.Buf[p.L4:p.End]; !p.CsumPartial && len(b) >= packet.SCTPHeaderLen {
+		packet.PutSCTPChecksum(b)
 	}
-	clear(b[8:12])
-	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }

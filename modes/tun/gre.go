@@ -3,7 +3,6 @@ package tun
 import (
 	"encoding/binary"
 
-	"pktdirector/lvs"
 	"pktdirector/packet"
 )
 
@@ -14,13 +13,6 @@ const (
 	greProtoAt = 2
 	greSumAt   = 4
 )
-
-func greLen(t lvs.TunnelInfo) int {
-	if t.Checksum != lvs.NoChecksum {
-		return packet.GREHeaderLen + packet.GREChecksumLen
-	}
-	return packet.GREHeaderLen
-}
 
 // putGRE writes the header in front of the inner packet in.
 func putGRE(hdr, in []byte, inner packet.EtherType, summed bool) {

@@ -3,7 +3,6 @@ package tun
 import (
 	"encoding/binary"
 
-	"pktdirector/lvs"
 	"pktdirector/packet"
 )
 
@@ -39,18 +38,18 @@ func (*Encapsulator) Inner(proto packet.Proto, payload []byte) (skip int, kind p
 
 // greInner reads a GRE header as putGRE writes it.
 func greInner(b []byte) (proto packet.Proto, length int, ok bool) {
-	var t lvs.TunnelInfo
 	if len(b) < packet.GREHeaderLen || b[0]&^packet.GREChecksum != 0 || b[1] != 0 {
 		return 0, 0, false
 	}
+	length = packet.GREHeaderLen
 	if b[0] != 0 {
-		t.Checksum = lvs.Checksum
+		length += packet.GREChecksumLen
 	}
 	switch packet.EtherType(binary.BigEndian.Uint16(b[greProtoAt:])) {
 	case packet.EtherIPv4:
-		return packet.IPIP, greLen(t), true
+		return packet.IPIP, length, true
 	case packet.EtherIPv6:
-		return packet.IPv6P, greLen(t), true
+		return packet.IPv6P, length, true
 	}
 	return 0, 0, false
 }

@@ -6,6 +6,7 @@ import (
 
 	"pktdirector/conntrack"
 	"pktdirector/lvs"
+	"pktdirector/lvs/lvstest"
 	"pktdirector/modes/tun"
 	"pktdirector/packet"
 	"pktdirector/packet/packettest"
@@ -80,7 +81,7 @@ func TestInnerOfOtherPackets(t *testing.T) {
 // FuzzInner: whatever the bytes, nothing panics, and an inner packet begins
 // within them with its IP version.
 func FuzzInner(f *testing.F) {
-	for _, k := range kinds() {
+	for _, k := range lvstest.Tunnels() {
 		for _, inner := range []int{4, 6} {
 			proto, payload := sent(f, 4, inner, k)
 			f.Add(uint8(proto), payload)

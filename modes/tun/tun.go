@@ -38,7 +38,7 @@ func New(seed uint64) *Encapsulator {
 
 // Overhead returns the length in bytes of all that Forward puts in front of a
 // packet of c.
-func (*Encapsulator) Overhead(c *conntrack.Conn) int { return ipLen(c.Dest) + shimLen(c.Tunnel) }
+func (*Encapsulator) Overhead(c *conntrack.Conn) int { return c.Tunnel().HeaderLen(c.Dest) }
 
 // ipLen is the length of an outer IP header to a real server.
 func ipLen(server packet.Addr) int {
@@ -46,17 +46,6 @@ func ipLen(server packet.Addr) int {
 		return packet.IPv4HeaderLen
 	}
 	return packet.IPv6HeaderLen
-}
-
-// shimLen is the length of what stands between the two IP headers.
-func shimLen(t lvs.TunnelInfo) int {
-	switch t.Type {
-	case lvs.GRE:
-		return greLen(t)
-	case lvs.GUE:
-		return gueLen
-	}
-	return 0
 }
 
 // Congestion bits of the TOS or traffic class (RFC 3168).
@@ -85,7 +74,8 @@ func (f *Encapsulator) Forward(p *packet.Packet, c *conntrack.Conn, _ conntrack.
 	}
 	// A checksum over the inner packet needs its final bytes. That of a
 	// super-frame is computed when it is cut.
-	summed := c.Tunnel.Checksum != lvs.NoChecksum && c.Tunnel.Type != lvs.IPIP
+	tunnel := c.Tunnel()
+	summed := tunnel.Checksum != lvs.NoChecksum && tunnel.Type != lvs.IPIP
 	if summed && p.GSO == packet.GSONone && !packet.FinishChecksum(p) {
 		return false
 	}
@@ -101,13 +91,13 @@ func (f *Encapsulator) Forward(p *packet.Packet, c *conntrack.Conn, _ conntrack.
 		return false
 	}
 	ip, shim := hdr[:ipLen(c.Dest)], hdr[ipLen(c.Dest):]
-	switch c.Tunnel.Type {
+	switch tunnel.Type {
 	case lvs.GRE:
 		o.proto = packet.GRE
 		putGRE(shim, in, o.inner, summed)
 	case lvs.GUE:
 		o.proto = packet.UDP
-		putGUE(shim, in, &o, f.sourcePort(c), c.Tunnel.Port, summed)
+		putGUE(shim, in, &o, f.sourcePort(c), tunnel.Port, summed)
 	default:
 		o.proto = innerProto(o.inner)
 	}

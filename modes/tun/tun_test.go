@@ -14,22 +14,11 @@ import (
 
 	"pktdirector/conntrack"
 	"pktdirector/lvs"
+	"pktdirector/lvs/lvstest"
 	"pktdirector/modes/tun"
 	"pktdirector/packet"
 	"pktdirector/packet/packettest"
 )
-
-// kinds are all tunnels there are.
-func kinds() map[string]lvs.TunnelInfo {
-	return map[string]lvs.TunnelInfo{
-		"ipip":        {},
-		"gre":         {Type: lvs.GRE},
-		"gre csum":    {Type: lvs.GRE, Checksum: lvs.Checksum},
-		"gue":         {Type: lvs.GUE, Port: 6080},
-		"gue csum":    {Type: lvs.GUE, Port: 6080, Checksum: lvs.Checksum},
-		"gue remcsum": {Type: lvs.GUE, Port: 6080, Checksum: lvs.RemoteChecksum},
-	}
-}
 
 // ends are the director and the real server, and client and VIP, of each IP
 // version.
@@ -40,8 +29,10 @@ var (
 
 func conn(outer, inner int, t lvs.TunnelInfo) *conntrack.Conn {
 	f := flow(inner)
-	return &conntrack.Conn{Client: f.Src, ClientPort: f.SrcPort, Virtual: f.Dst, VirtualPort: f.DstPort, Proto: packet.TCP,
-		Dest: packet.MustParseAddr(outerEnds[outer][1]), DestPort: 80, Method: lvs.Tunnel, Tunnel: t}
+	c := &conntrack.Conn{Client: f.Src, ClientPort: f.SrcPort, Virtual: f.Dst, VirtualPort: f.DstPort, Proto: packet.TCP,
+		Dest: packet.MustParseAddr(outerEnds[outer][1]), DestPort: 80, Method: lvs.Tunnel}
+	c.SetTunnel(t)
+	return c
 }
 
 func flow(inner int) packet.Flow {
@@ -116,7 +107,7 @@ func ipLen(version int) int { return map[int]int{4: 20, 6: 40}[version] }
 
 // each runs a test for every kind of tunnel and all four pairs of IP versions.
 func each(t *testing.T, f func(t *testing.T, outer, inner int, k lvs.TunnelInfo)) {
-	for name, k := range kinds() {
+	for name, k := range lvstest.Tunnels() {
 		for _, outer := range []int{4, 6} {
 			for _, inner := range []int{4, 6} {
 				t.Run(fmt.Sprintf("%s %din%d", name, inner, outer), func(t *testing.T) { f(t, outer, inner, k) })
@@ -314,7 +305,7 @@ func TestForwardAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkForward(b *testing.B) {
-	for name, k := range kinds() {
+	for name, k := range lvstest.Tunnels() {
 		b.Run(name, func(b *testing.B) {
 			f, c, director := tun.New(7), conn(4, 4, k), packet.MustParseAddr(outerEnds[4][0])
 			p := build(b, 4, packettest.Spec{Flags: packet.ACK, Payload: make([]byte, 1400)})
