@@ -21,6 +21,9 @@ import (
 func (d *Director) AddService(s lvs.VirtualService) error {
 	d.applying.Lock()
 	defer d.applying.Unlock()
+	if err := d.refuseSources(s); err != nil {
+		return err
+	}
 	return d.addService(s)
 }
 
@@ -33,12 +36,10 @@ func (d *Director) addService(s lvs.VirtualService) error {
 	if old[s.ServiceKey] != nil {
 		return lvs.ErrServiceExists
 	}
-	svc := &service{key: s.ServiceKey, config: s, removed: d.retired[s.ServiceKey]}
-	var err error
-	if svc.scheduler, err = d.newScheduler(&s, nil); err != nil {
+	svc, err := d.newService(s)
+	if err != nil {
 		return err
 	}
-	delete(d.retired, s.ServiceKey)
 	next := maps.Clone(old)
 	if next == nil {
 		next = map[lvs.ServiceKey]*service{}
@@ -48,15 +49,36 @@ func (d *Director) addService(s lvs.VirtualService) error {
 	return nil
 }
 
+// newService returns a service without servers that nobody knows yet.
+func (d *Director) newService(s lvs.VirtualService) (*service, error) {
+	s.Servers = nil
+	svc := &service{key: s.ServiceKey, removed: d.retired[s.ServiceKey]}
+	svc.configure(s)
+	var err error
+	if svc.scheduler, err = d.newScheduler(&s, nil); err != nil {
+		return nil, err
+	}
+	delete(d.retired, s.ServiceKey)
+	for _, dest := range svc.removed {
+		dest.Total.Store(&svc.stats)
+	}
+	return svc, nil
+}
+
 func (d *Director) newScheduler(s *lvs.VirtualService, dests []*lvs.Destination) (sched.Scheduler, error) {
 	return sched.New(s.Scheduler, sched.Config{Flags: s.Flags, Seed: d.seed}, dests)
 }
 
 // EditService changes a service's scheduler, flags and persistence (ipvsadm
-// -E). A scheduler of the same name goes on where it is.
+// -E). A scheduler of the same name goes on where it is, whatever flags it is
+// given: those that read flags have nothing to remember. What ipvsadm has no word
+// for stays as it is.
 func (d *Director) EditService(s lvs.VirtualService) error {
 	d.applying.Lock()
 	defer d.applying.Unlock()
+	if svc := d.rules.Load().services[s.ServiceKey]; svc != nil {
+		s.Sources, s.ClampMSS = svc.config.Sources, svc.config.ClampMSS
+	}
 	return d.editService(s)
 }
 
@@ -70,16 +92,28 @@ func (d *Director) editService(s lvs.VirtualService) error {
 		return lvs.ErrNoService
 	}
 	svc.mu.Lock()
-	defer svc.mu.Unlock()
-	if s.Scheduler != svc.config.Scheduler || s.Flags != svc.config.Flags {
+	moved, err := d.reconfigure(svc, s)
+	svc.mu.Unlock()
+	if moved {
+		d.setServices(d.rules.Load().services) // other addresses to answer for
+	}
+	return err
+}
+
+// reconfigure gives a service another configuration. It reports whether there are
+// other addresses to answer for. svc.mu is held.
+func (d *Director) reconfigure(svc *service, s lvs.VirtualService) (moved bool, err error) {
+	s.Servers = nil
+	if s.Scheduler != svc.config.Scheduler || s.Flags != svc.config.Flags && sched.ReadsFlags(s.Scheduler) {
 		scheduler, err := d.newScheduler(&s, svc.dests)
 		if err != nil {
-			return err
+			return false, err
 		}
 		svc.scheduler = scheduler
 	}
-	svc.config = s
-	return nil
+	moved = !slices.Equal(svc.config.Sources.Addrs, s.Sources.Addrs)
+	svc.configure(s)
+	return moved, nil
 }
 
 // DeleteService removes a service and its servers (ipvsadm -D).
@@ -97,16 +131,27 @@ func (d *Director) deleteService(k lvs.ServiceKey) error {
 	}
 	delete(next, k)
 	d.setServices(next)
+	d.purge(d.retire(svc))
+	return nil
+}
+
+// retire ends a service that packets do not find any more, and returns the servers
+// that it had.
+func (d *Director) retire(svc *service) []*lvs.Destination {
 	svc.mu.Lock()
+	defer svc.mu.Unlock()
 	gone := svc.dests
 	for _, dest := range gone {
 		dest.SetAvailable(false)
+		d.servers.remove(svc.key, dest)
 	}
-	d.retired[k] = append(slices.Clone(gone), svc.removed...)
+	d.retired[svc.key] = append(slices.Clone(gone), svc.removed...)
+	for _, dest := range d.retired[svc.key] {
+		dest.Total.Store(nil)
+	}
+	d.past = d.past.Plus(svc.stats.Read())
 	svc.dests, svc.scheduler = nil, nil
-	svc.mu.Unlock()
-	d.purge(gone)
-	return nil
+	return gone
 }
 
 // Flush removes every service (ipvsadm -C).
@@ -127,6 +172,9 @@ func (d *Director) setServices(services map[lvs.ServiceKey]*service) {
 func (d *Director) AddServer(k lvs.ServiceKey, rs lvs.RealServer) error {
 	d.applying.Lock()
 	defer d.applying.Unlock()
+	if err := d.refuseServerSources(k, rs); err != nil {
+		return err
+	}
 	return d.onServer(k, rs, d.addServer)
 }
 
@@ -134,17 +182,26 @@ func (d *Director) addServer(svc *service, rs lvs.RealServer) error {
 	if find(svc.dests, rs.ServerKey) != nil {
 		return lvs.ErrServerExists
 	}
+	dest := d.destination(svc, rs)
+	svc.change(append([]*lvs.Destination{dest}, svc.dests...))
+	return nil
+}
+
+// destination returns a server's entry for a service that has none of it: the one
+// that it had before, or a new one.
+func (d *Director) destination(svc *service, rs lvs.RealServer) *lvs.Destination {
 	dest := find(svc.removed, rs.ServerKey)
 	if dest == nil {
 		old := d.dests.Load().all
 		dest = lvs.NewDestination(svc.key, rs, uint32(len(old)))
+		dest.Total.Store(&svc.stats)
 		d.dests.Store(&destinations{append(slices.Clip(old), dest)})
 	} else {
 		svc.removed = without(svc.removed, dest)
 		dest.Readd(rs)
 	}
-	svc.change(append([]*lvs.Destination{dest}, svc.dests...))
-	return nil
+	d.servers.add(svc.key, dest)
+	return dest
 }
 
 // EditServer changes a real server's weight, method and thresholds (ipvsadm
@@ -152,6 +209,9 @@ func (d *Director) addServer(svc *service, rs lvs.RealServer) error {
 func (d *Director) EditServer(k lvs.ServiceKey, rs lvs.RealServer) error {
 	d.applying.Lock()
 	defer d.applying.Unlock()
+	if err := d.refuseServerSources(k, rs); err != nil {
+		return err
+	}
 	return d.onServer(k, rs, editServer)
 }
 
@@ -202,6 +262,7 @@ func (d *Director) deleteServer(k lvs.ServiceKey, server lvs.ServerKey) error {
 		return lvs.ErrNoServer
 	}
 	dest.SetAvailable(false)
+	d.servers.remove(k, dest)
 	svc.removed = append(svc.removed, dest)
 	svc.change(without(svc.dests, dest))
 	svc.mu.Unlock()
@@ -261,77 +322,4 @@ func (d *Director) refuse(r lvs.Ruleset) error {
 		}
 	}
 	return nil
-}
-
-// Apply makes the ruleset live: all of it, or, with an error, none. What
-// remains is edited in place.
-func (d *Director) Apply(r lvs.Ruleset) error {
-	if err := d.refuse(r); err != nil {
-		return err
-	}
-	d.applying.Lock()
-	defer d.applying.Unlock()
-	d.setMarks(r.Marks)
-	wanted := map[lvs.ServiceKey]bool{}
-	for i := range r.Services {
-		wanted[r.Services[i].ServiceKey] = true
-		if err := d.applyService(&r.Services[i]); err != nil {
-			return fmt.Errorf("services[%d]: %w", i, err) // cannot happen: all was checked
-		}
-	}
-	for k := range d.rules.Load().services {
-		if !wanted[k] {
-			if err := d.deleteService(k); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (d *Director) applyService(want *lvs.VirtualService) error {
-	svc := d.rules.Load().services[want.ServiceKey]
-	var err error
-	if svc == nil {
-		err = d.addService(*want)
-		svc = d.rules.Load().services[want.ServiceKey]
-	} else {
-		err = d.editService(*want)
-	}
-	if err != nil {
-		return err
-	}
-	keep := map[lvs.ServerKey]bool{}
-	for _, rs := range want.Servers {
-		keep[rs.ServerKey] = true
-	}
-	for _, dest := range slices.Clone(svc.dests) {
-		if !keep[dest.Server] {
-			if err := d.deleteServer(want.ServiceKey, dest.Server); err != nil {
-				return err
-			}
-		}
-	}
-	for _, rs := range want.Servers {
-		edit := d.addServer
-		if dest := find(svc.dests, rs.ServerKey); dest != nil {
-			if same(dest, rs) {
-				continue
-			}
-			edit = editServer
-		}
-		svc.mu.Lock()
-		err := edit(svc, rs)
-		svc.mu.Unlock()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// same reports whether an edit would change nothing.
-func same(dest *lvs.Destination, rs lvs.RealServer) bool {
-	upper, lower := dest.Thresholds()
-	return dest.Weight() == int64(rs.Weight) && dest.Method() == rs.Method && dest.Tunnel() == rs.Tunnel && upper == rs.Upper && lower == rs.Lower
 }

@@ -35,12 +35,10 @@ func (w *Worker) arp(p *packet.Packet) Verdict {
 	}
 	mac := packet.MAC(b[arpSenderMAC:])
 	sender, target := packet.AddrFrom4(b[arpSenderIP:]), packet.AddrFrom4(b[arpTargetIP:])
-	vips := w.d.rules.Load().vips
-	if _, claimed := vips[sender]; claimed && mac != links[p.Link].MAC {
+	if w.answersFor(sender) && mac != links[p.Link].MAC {
 		return VIPConflict
 	}
-	_, vip := vips[target]
-	asks := vip && binary.BigEndian.Uint16(b[arpOperation:]) == arpRequest && sender != target
+	asks := w.answersFor(target) && binary.BigEndian.Uint16(b[arpOperation:]) == arpRequest && sender != target
 	v := NotOurs
 	if sender.V4() != 0 && usable(mac) && w.confirm(w.neighbourOf(p, sender), mac, asks) {
 		v = Learned
@@ -97,12 +95,15 @@ func (w *Worker) solicit(key neighbourKey) {
 	w.sendARP(like, arpRequest, links[key.link].MAC, from, packet.MAC{}, key.addr, packet.Broadcast)
 }
 
-// announceVIPs tells every segment that the VIPs are here: gratuitous ARP, or
-// an unsolicited neighbour advertisement. A VIP of a link's own subnet is
+// announceVIPs tells every segment that the VIPs, and source addresses that the
+// host does not have, are here: gratuitous ARP, or an unsolicited neighbour advertisement. A VIP of a link's own subnet is
 // announced there; one of no link's subnet on every link.
 func (w *Worker) announceVIPs() {
 	links, host := *w.d.links.Load(), w.d.host.Load()
-	for _, vip := range w.d.rules.Load().order {
+	for _, vip := range w.d.rules.Load().announced {
+		if !w.answersFor(vip) {
+			continue
+		}
 		at := map[int]bool{}
 		for _, a := range host.addrs {
 			if a.Prefix.Contains(vip.Netip()) {

@@ -1,8 +1,6 @@
 package dataplane
 
 import (
-	"net/netip"
-	"slices"
 	"time"
 
 	"pktdirector/conntrack"
@@ -13,14 +11,16 @@ import (
 
 // connection finds the packet's connection, or starts one, moves its state on
 // and copies it to w.conn. A verdict other than pending ends the packet's way.
-func (w *Worker) connection(p *packet.Packet) (conntrack.Direction, Verdict) {
+func (w *Worker) connection(p *packet.Packet, known *preview) (conntrack.Direction, Verdict) {
 	f := &p.Flow
 	rules := w.d.rules.Load()
 	if len(rules.services) == 0 {
-		return conntrack.Request, w.unknown(p, rules, false)
+		return conntrack.Request, w.unknown(p, false)
 	}
-	slot := w.d.table.Lock(f.Proto, f.Src, f.SrcPort)
-	c := slot.Request(f)
+	if w.d.localVIPs && !w.d.serves(f.Dst) {
+		return conntrack.Reply, w.reply(p, known)
+	}
+	slot, c := w.findRequest(f, known)
 	if c == nil && w.d.ftp.waiting.Load() > 0 && f.Proto == packet.TCP && w.mayStart(p) {
 		slot.Unlock()
 		w.called(p)
@@ -35,46 +35,82 @@ func (w *Worker) connection(p *packet.Packet) (conntrack.Direction, Verdict) {
 		slot.Unlock()
 		return conntrack.Request, v
 	} else if c != nil {
+		w.reopened(c)
 		slot.Remove(c)
 	}
 	mark := rules.mark(p)
 	svc := rules.match(p, mark)
 	if svc != nil && w.mayStart(p) {
+		if w.forged(p) {
+			slot.Unlock()
+			return conntrack.Request, ForgedSource
+		}
 		v := w.start(slot, svc, mark, p)
 		slot.Unlock()
 		switch v {
-		case NoDestination:
+		case NoDestination, PortsExhausted:
 			w.refuse(p)
 		case NoService:
-			v = w.unknown(p, rules, false)
+			v = w.unknown(p, false)
 		}
 		return conntrack.Request, v
 	}
 	slot.Unlock()
-	v := w.reply(p)
+	v := w.reply(p, known)
 	if v == NotOurs {
-		v = w.unknown(p, rules, svc != nil)
+		v = w.unknown(p, svc != nil)
 	}
 	return conntrack.Reply, v
 }
 
+// findRequest locks the shard of a request's client, and finds the connection.
+func (w *Worker) findRequest(f *packet.Flow, known *preview) (conntrack.Slot, *conntrack.Conn) {
+	if known.keyed && known.dir == conntrack.Request {
+		slot := w.d.table.LockKey(&known.key)
+		return slot, slot.RequestAt(&known.key, f)
+	}
+	slot := w.d.table.Lock(f.Proto, f.Src, f.SrcPort)
+	return slot, slot.Request(f)
+}
+
 // reply finds the connection that p is a real server's reply of.
-func (w *Worker) reply(p *packet.Packet) Verdict {
+func (w *Worker) reply(p *packet.Packet, known *preview) Verdict {
 	f := &p.Flow
-	slot := w.d.table.Lock(f.Proto, f.Dst, f.DstPort)
+	slot, c := w.findReply(f, known)
 	defer slot.Unlock()
-	c := slot.Reply(f)
 	if c == nil {
-		return NotOurs
+		if v := w.onePacketReply(p); v != NotOurs {
+			return v
+		}
+		return w.refuseServer(p)
+	}
+	// The kernel routes a reply before IPVS sees it: what does not pass the
+	// router, and what the router refuses, changes no state.
+	if v := w.replyOptions(p, c); v != pending {
+		return v
+	}
+	if !w.replyPasses(p, c) {
+		if w.observed != 0 {
+			w.noteConnection(p, c, w.d.dests.Load().all[c.DestID], conntrack.Reply)
+		}
+		w.conn = *c
+		return pending
 	}
 	return w.touch(slot, c, conntrack.Reply, p)
 }
 
+// replyPasses reports whether a router would send a reply on to the client, and the
+// FTP helper read it.
+func (w *Worker) replyPasses(p *packet.Packet, c *conntrack.Conn) bool {
+	return p.TTL > 1 && !w.replyExceeds(p, c) && (!ftpControl(c) || !helpable(p) || p.TCPChecksumOK())
+}
+
 // mayStart reports whether a packet without a connection may start one: any
-// UDP packet, an SCTP packet with INIT, and a TCP segment with SYN but without RST; with sloppy_tcp any
-// segment but RST.
+// UDP packet, an SCTP packet with INIT, and a TCP segment with SYN but without RST;
+// with sloppy_tcp any segment but RST. Nothing from port 20 starts one, whatever its
+// protocol: there, real servers call clients of active FTP.
 func (w *Worker) mayStart(p *packet.Packet) bool {
-	if p.ShortTransport() {
+	if p.ShortTransport() || p.Flow.SrcPort == ftpDataPort {
 		return false
 	}
 	switch p.Flow.Proto {
@@ -85,9 +121,6 @@ func (w *Worker) mayStart(p *packet.Packet) bool {
 		return p.Chunk == sctpInit
 	case packet.UDP:
 		return true
-	}
-	if p.Flow.SrcPort == ftpDataPort {
-		return false // a real server's call to a client of active FTP
 	}
 	if w.d.tunables.Load().SloppyTCP != 0 {
 		return p.TCPFlags&packet.RST == 0
@@ -119,7 +152,7 @@ func (w *Worker) reopens(c *conntrack.Conn, p *packet.Packet) bool {
 	if tune.ExpireNodestConn != 0 && dest.Weight() == 0 {
 		return true
 	}
-	if tune.ConnReuseMode == 0 || !c.Control.IsZero() || c.Parent != 0 {
+	if tune.ConnReuseMode == 0 || !c.Control.IsZero() || c.Parent() != 0 {
 		return false
 	}
 	switch c.State {
@@ -135,59 +168,69 @@ func (w *Worker) reopens(c *conntrack.Conn, p *packet.Packet) bool {
 // request whose real server was removed is dropped and does not renew the timer.
 func (w *Worker) touch(slot conntrack.Slot, c *conntrack.Conn, dir conntrack.Direction, p *packet.Packet) Verdict {
 	dest := w.d.dests.Load().all[c.DestID]
+	if w.observed != 0 {
+		w.noteConnection(p, c, dest, dir)
+	}
 	if dir == conntrack.Request && !dest.Available() {
 		return DestinationGone
 	}
-	if dest.Method() == lvs.Tunnel {
-		c.Tunnel = dest.Tunnel()
+	if c.Method == lvs.Tunnel && dest.Method() == lvs.Tunnel {
+		c.SetTunnel(dest.Tunnel())
 	}
+	n, bytes := onWire(p)
+	c.Count(dir, n, bytes)
 	was := c.State
 	what := p.TCPFlags
 	if p.Flow.Proto == packet.SCTP {
-		what = p.Chunk
+		what = p.DecisiveChunk()
 	}
 	// A header cut short may be forwarded, but says nothing about the state.
 	if !p.ShortTransport() && slot.Step(c, dir, what, w.now) {
 		dest.Move(c.Active())
 	}
-	if was == conntrack.Listen && c.State != was && c.Parent != 0 {
+	if was == conntrack.Listen && c.State != was && c.Parent() != 0 {
 		w.d.ftp.began(c)
 	}
-	if c.State != was && !c.Control.IsZero() && assures(c, dir) {
+	if !c.Control.IsZero() && assures(c, was, dir, n) {
 		w.d.templates.Assure(c.Control)
 	}
-	w.count(dest, dir, p)
+	if c.State != was {
+		w.observeState(c, dest, was, dir)
+	}
+	if c.Flags&conntrack.TOA != 0 && dir == conntrack.Reply {
+		noteFirstAck(p, c)
+	}
+	if dest.Available() { // what a removed server still answers counts nowhere
+		w.tally.count(dest, dir, n, bytes)
+	}
+	if w.observed&ObservePackets != 0 {
+		w.noteState(c)
+	}
 	w.conn = *c
 	return pending
 }
 
-// count adds a packet to its destination's and service's statistics. A
-// super-frame counts as the packets it is on the wire.
-func (w *Worker) count(dest *lvs.Destination, dir conntrack.Direction, p *packet.Packet) {
-	n, bytes := uint64(1), uint64(p.Len())
+// onWire returns how many packets p is on the wire, and their bytes together: more
+// than one of a super-frame.
+func onWire(p *packet.Packet) (n, bytes uint64) {
+	n, bytes = 1, uint64(p.Len())
 	if p.GSO != packet.GSONone {
 		header := uint64(p.HeaderLen())
 		n = max(1, (bytes-header+uint64(p.GSOSize)-1)/uint64(p.GSOSize))
 		bytes += (n - 1) * header
 	}
-	svc := w.d.rules.Load().services[dest.Service]
-	if dir == conntrack.Request {
-		dest.Stats.In(n, bytes)
-		if svc != nil {
-			svc.stats.In(n, bytes)
-		}
-		return
-	}
-	dest.Stats.Out(n, bytes)
-	if svc != nil {
-		svc.stats.Out(n, bytes)
-	}
+	return n, bytes
 }
 
-// assures reports whether a connection's new state proves that its client is
-// real, which its template notes.
-func assures(c *conntrack.Conn, dir conntrack.Direction) bool {
-	return c.State == conntrack.Established || c.Proto == packet.UDP && dir == conntrack.Reply
+// assures reports whether what just happened to a connection proves that its client
+// is real, which its template notes: TCP and SCTP were established, a UDP server
+// answered for the first time, by the n packets that were counted last.
+func assures(c *conntrack.Conn, was conntrack.State, dir conntrack.Direction, n uint64) bool {
+	if c.Proto == packet.UDP {
+		answers, _ := c.Counted(conntrack.Reply)
+		return dir == conntrack.Reply && answers == n
+	}
+	return c.State != was && (c.State == conntrack.Established || c.State == conntrack.SCTPEstablished)
 }
 
 // start schedules a new connection and enters it.
@@ -199,32 +242,35 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 		return TableFull
 	}
 	f := &p.Flow
-	var decision *Decision
-	if w.d.decisions {
-		decision = &Decision{Service: svc.key, Mark: mark, Flow: *f}
+	decision := w.beginDecision(p)
+	if decision != nil {
+		decision.Service, decision.Mark, decision.Flow, decision.Found = svc.key, mark, *f, foundBy(svc.key, f)
 	}
 	var control conntrack.TemplateRef
 	var dest *lvs.Destination
 	refused := NoDestination
 	svc.mu.Lock()
-	persistent := svc.config.Persist > 0
+	persistent, clamp := svc.config.Persist > 0, svc.config.ClampMSS
 	if svc.dataOfFTP(f) && !persistent {
 		svc.mu.Unlock()
 		return NoService
 	}
-	onePacket := svc.config.OnePacket && f.Proto == packet.UDP && !persistent
+	sources := svc.config.Sources
+	onePacket := svc.config.OnePacket && f.Proto == packet.UDP
 	if persistent {
 		dest, control, refused = w.persistent(svc, p, decision)
 	} else {
-		dest = svc.schedule(w.request(f), decision.explain())
+		dest = w.choose(svc, f, w.explained(svc, decision))
 	}
+	// The answers of a FullNAT server are found by an entry only.
+	onePacket = onePacket && dest != nil && dest.Method() != lvs.FullNAT
 	if dest != nil && !onePacket {
 		svc.bind(dest)
 	}
 	svc.mu.Unlock()
 	if decision != nil {
 		decision.Pick = dest
-		w.Decisions = append(w.Decisions, *decision)
+		w.endDecision(decision)
 	}
 	if dest == nil && svc.dataOfFTP(f) {
 		return NoService
@@ -232,24 +278,26 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 	if dest == nil {
 		return refused
 	}
-	c := conntrack.Conn{
-		Proto: f.Proto, Client: f.Src, ClientPort: f.SrcPort, Virtual: f.Dst, VirtualPort: f.DstPort,
-		Dest: dest.Server.RIP, DestPort: f.DstPort, Method: dest.Method(), Tunnel: dest.Tunnel(), DestID: dest.ID, Control: control,
+	c := w.entryFor(svc.key, persistent, dest, f)
+	c.Control = control
+	if clamp {
+		c.Flags |= conntrack.ClampMSS
 	}
-	// A server of a service for every port, or of a mark, may keep the packet's.
-	if dest.Server.Port != 0 && (!persistent || f.DstPort == svc.key.Port) {
-		c.DestPort = dest.Server.Port
-	}
-	if c.Method != lvs.Masq {
-		c.Flags |= conntrack.NoOutput
-	}
-	w.markLocal(&c)
 	if onePacket {
+		if !control.IsZero() {
+			w.d.templates.Release(control)
+			c.Control = conntrack.TemplateRef{}
+		}
 		dest.Stats.Conns.Add(1)
 		svc.stats.Conns.Add(1)
-		w.count(dest, conntrack.Request, p)
+		n, bytes := onWire(p)
+		w.tally.count(dest, conntrack.Request, n, bytes)
 		w.conn = c
 		return pending
+	}
+	if c.Method == lvs.FullNAT && !w.fullNAT(slot, &c, &sources, p) {
+		w.d.ended(&c)
+		return PortsExhausted
 	}
 	entered, err := slot.Insert(c)
 	if err != nil {
@@ -262,6 +310,26 @@ func (w *Worker) start(slot conntrack.Slot, svc *service, mark uint32, p *packet
 	return w.touch(slot, entered, conntrack.Request, p)
 }
 
+// entryFor returns the entry of a new connection that goes to dest.
+func (w *Worker) entryFor(key lvs.ServiceKey, persistent bool, dest *lvs.Destination, f *packet.Flow) conntrack.Conn {
+	c := conntrack.Conn{
+		Proto: f.Proto, Client: f.Src, ClientPort: f.SrcPort, Virtual: f.Dst, VirtualPort: f.DstPort,
+		Dest: dest.Server.RIP, DestPort: f.DstPort, Method: dest.Method(), DestID: dest.ID,
+	}
+	if c.Method == lvs.Tunnel {
+		c.SetTunnel(dest.Tunnel())
+	}
+	// A server of a service for every port, or of a mark, may keep the packet's.
+	if dest.Server.Port != 0 && (!persistent || f.DstPort == key.Port) {
+		c.DestPort = dest.Server.Port
+	}
+	if !c.Method.RewritesPorts() {
+		c.Flags |= conntrack.NoOutput
+	}
+	w.markLocal(&c)
+	return c
+}
+
 // request is what a scheduler is told of a new connection.
 func (w *Worker) request(f *packet.Flow) sched.Request {
 	tune := w.d.tunables.Load()
@@ -272,17 +340,11 @@ func (w *Worker) request(f *packet.Flow) sched.Request {
 	}
 }
 
-// throttled reports whether drop_packet takes this new connection's packet.
-func (w *Worker) throttled() bool {
-	tune := w.d.tunables.Load()
-	return tune.DropPacket == always && tune.AmDropRate > 0 && w.d.drops.Add(1)%uint64(tune.AmDropRate) == 0
-}
-
 // unknown judges a packet that belongs to no connection and starts none. For
 // an address of the director's own it answers as a host without a listener
 // would; what the host itself owns is the host's to answer.
-func (w *Worker) unknown(p *packet.Packet, r *rules, served bool) Verdict {
-	if _, vip := r.vips[p.Flow.Dst]; !vip && !w.local(p.Flow.Dst) {
+func (w *Worker) unknown(p *packet.Packet, served bool) Verdict {
+	if !w.d.serves(p.Flow.Dst) {
 		return NotOurs
 	}
 	if !served && w.d.host.Load().owns(p.Flow.Dst) {
@@ -290,6 +352,9 @@ func (w *Worker) unknown(p *packet.Packet, r *rules, served bool) Verdict {
 	}
 	if p.ShortTransport() {
 		return ShortHeader
+	}
+	if w.forged(p) {
+		return ForgedSource
 	}
 	switch p.Flow.Proto {
 	case packet.TCP:
@@ -303,14 +368,4 @@ func (w *Worker) unknown(p *packet.Packet, r *rules, served bool) Verdict {
 		return NoConnection
 	}
 	return NoService
-}
-
-// local reports whether the director answers for an address that is no VIP.
-func (w *Worker) local(a packet.Addr) bool {
-	prefixes := *w.d.local.Load()
-	if len(prefixes) == 0 {
-		return false
-	}
-	ip := a.Netip()
-	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(ip) })
 }

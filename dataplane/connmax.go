@@ -22,3 +22,9 @@ func (d *Director) limitTables(n int) {
 	d.table.SetMax(n)
 	d.templates.SetMax(n)
 }
+
+// TableMemory returns the bytes that the tables of connections and of templates
+// take at present. It takes the lock of each of their shards for a moment.
+func (d *Director) TableMemory() (connections, templates uint64) {
+	return d.table.Memory(), d.templates.Memory()
+}

@@ -3,14 +3,50 @@ package dataplane
 import "pktdirector/lvs"
 
 // ZeroCounters makes a service's counters, and those of its servers, count from
-// now on (ipvsadm -Z).
+// now on (ipvsadm -Z with a service). Totals go on.
 func (d *Director) ZeroCounters(k lvs.ServiceKey) error {
+	d.applying.Lock()
+	defer d.applying.Unlock()
 	svc := d.rules.Load().services[k]
 	if svc == nil {
 		return lvs.ErrNoService
 	}
-	svc.eachCounters((*lvs.Counters).Zero)
+	d.past = d.past.Plus(svc.zero())
 	return nil
+}
+
+// ZeroAll makes every counter count from now on (ipvsadm -Z).
+func (d *Director) ZeroAll() {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	for _, svc := range d.rules.Load().services {
+		svc.zero()
+	}
+	d.past = lvs.Stats{}
+}
+
+// Totals returns what all services counted, those that were removed too, and
+// their rates a second.
+func (d *Director) Totals() (counted, rates lvs.Stats) {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	counted = d.past
+	for _, svc := range d.rules.Load().services {
+		counted, rates = counted.Plus(svc.stats.Read()), rates.Plus(svc.stats.Rates())
+	}
+	return counted, rates
+}
+
+// zero makes the service's counters and its servers' count from now on, and
+// returns what the service had counted.
+func (s *service) zero() lvs.Stats {
+	counted := s.stats.Zero()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, dest := range s.dests {
+		dest.Stats.Zero()
+	}
+	return counted
 }
 
 // eachCounters calls do with the service's counters and its servers'.

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -24,7 +25,7 @@ type Forwarder interface {
 }
 
 // Forwarders holds one Forwarder per method.
-type Forwarders [lvs.Tunnel + 1]Forwarder
+type Forwarders [lvs.FullNAT + 1]Forwarder
 
 // Options are the engine's inputs besides packets and time.
 type Options struct {
@@ -35,6 +36,14 @@ type Options struct {
 	// ConnMax is the largest number of connections, and of templates; 0:
 	// conntrack.DefaultMax. The setting conn_max changes it.
 	ConnMax int
+	// History is how many decisions and state changes are kept for Director.History,
+	// and a quarter as many drops; 0: none. Of services of up to 32 servers every
+	// candidate is kept, some 100 bytes each.
+	History int
+	// LocalVIPs: only addresses named by SetLocal or SetHost are the
+	// director's, as the kernel's IPVS has it: a service on any other never sees
+	// a packet. Otherwise every VIP is the director's.
+	LocalVIPs bool
 }
 
 // Director is the engine. Its methods may be called from any goroutine;
@@ -49,7 +58,8 @@ type Director struct {
 	templates  *conntrack.Table // of persistent services
 	tunables   atomic.Pointer[Tunables]
 	local      atomic.Pointer[[]netip.Prefix]
-	defended   atomic.Uint64 // the second of the last round of drop_entry
+	defended   atomic.Uint64 // the second of the last look at memory, and round of drop_entry
+	memory     atomic.Int64  // pages available
 	estimated  atomic.Uint64 // the last step of the rates
 	drops      atomic.Uint64 // packets that met drop_packet
 	rules      atomic.Pointer[rules]
@@ -58,13 +68,27 @@ type Director struct {
 	links      atomic.Pointer[[]LinkInfo]
 	neighbours neighbours
 	ftp        ftpHelper
+	sources    sourcePools
 	verdicts   [numVerdicts]atomic.Uint64
+	choices    choices
 	paths      pathMTUs
+	fragments  *packet.Reassembler
+	servers    realServers
+	localVIPs  bool
 	announce   atomic.Bool // VIPs changed: gratuitous ARP is due
+	standby    atomic.Bool
+	bounced    atomic.Uint64 // see Bounced
 	ipID       atomic.Uint32
+	observed   atomic.Uint32 // Observed
+	decided    atomic.Uint64 // decisions that were kept
+	endings    endings
+	history    history
+	snap       atomic.Int64  // see SetSnap
+	seen       atomic.Uint64 // packets that captures have numbered
 
 	applying sync.Mutex
 	retired  map[lvs.ServiceKey][]*lvs.Destination // of removed services; guarded by applying
+	past     lvs.Stats                             // what removed services counted, and others before -Z; guarded by applying
 }
 
 // New returns an engine without links, routes and services.
@@ -72,7 +96,7 @@ func New(o Options) *Director {
 	if o.Shards == 0 {
 		o.Shards = conntrack.DefaultShards
 	}
-	d := &Director{seed: o.Seed, forwarders: o.Forwarders, decisions: o.Decisions, retired: map[lvs.ServiceKey][]*lvs.Destination{}}
+	d := &Director{seed: o.Seed, forwarders: o.Forwarders, decisions: o.Decisions, localVIPs: o.LocalVIPs, retired: map[lvs.ServiceKey][]*lvs.Destination{}}
 	d.table = conntrack.New(o.Shards, o.Seed, d.ended)
 	d.table.KeepWhile(d.ftp.holds)
 	d.templates = conntrack.New(max(1, o.Shards/templateShare), o.Seed, d.templateEnded)
@@ -83,13 +107,18 @@ func New(o Options) *Director {
 	d.limitTables(o.ConnMax)
 	tunables := DefaultTunables()
 	d.tunables.Store(&tunables)
+	d.memory.Store(math.MaxInt64)
 	d.local.Store(&[]netip.Prefix{})
 	d.rules.Store(&rules{})
 	d.dests.Store(&destinations{})
 	d.host.Store(newHostRoutes(HostTable{}))
 	d.links.Store(&[]LinkInfo{})
 	d.neighbours.init()
+	d.fragments = packet.NewReassembler(o.Seed)
+	d.servers.init()
+	d.sources.init(o.Seed)
 	d.ipID.Store(uint32(o.Seed))
+	d.history.init(o.History)
 	return d
 }
 
@@ -97,10 +126,12 @@ func New(o Options) *Director {
 // table calls it under a shard's lock.
 func (d *Director) ended(c *conntrack.Conn) {
 	d.dests.Load().all[c.DestID].Unbind(c.Active())
+	d.observeEnd(c)
 	if !c.Control.IsZero() {
 		d.templates.Release(c.Control)
 	}
 	d.ftp.ended(c)
+	d.takeSourceBack(c)
 }
 
 func (d *Director) templateEnded(c *conntrack.Conn) {
@@ -121,31 +152,62 @@ func (d *Director) SetLinks(links []LinkInfo) {
 // Worker takes packets through the engine, for one goroutine. Workers share
 // everything but their buffers.
 type Worker struct {
-	d     *Director
-	now   time.Duration
-	out   []*packet.Packet
-	made  []*packet.Packet // packets of the engine's own, reused each batch
-	nMade int
-	icmp  bucket
+	d      *Director
+	now    time.Duration
+	out    []*packet.Packet
+	made   []*packet.Packet // packets of the engine's own, reused each batch
+	nMade  int
+	icmp   bucket
+	resets bucket
+	ways   hopCache
+	ahead  lookahead
+	tally  tally
 	// scratch keeps the bytes of a segment that is rewritten, for the call.
 	scratch []byte
 	conn    conntrack.Conn // copy of the present packet's; here so that it needs no allocation
 
-	// Decisions of the last Process call, when Options.Decisions is set.
+	// Records of the last Process or Tick call: see Director.Observe. Decisions are
+	// there, too, when Options.Decisions is set.
 	Decisions []Decision
+	States    []StateChange
+	Drops     []Drop
+	Packets   []PacketRecord
+	Missed    uint64   // ends of connections that States lacks: there were too many
+	observed  Observed // by those who listen, and the history
+	listened  Observed // by those who listen
+	// scratchDecision is the one that only the history wants.
+	scratchDecision Decision
+	seen            []byte // of Packets
+	about           about  // the present packet's connection, where somebody watches
 }
 
 // NewWorker returns a worker.
-func (d *Director) NewWorker() *Worker { return &Worker{d: d, icmp: newBucket()} }
+func (d *Director) NewWorker() *Worker {
+	return &Worker{d: d, icmp: newBucket(errorRate, errorBurst), resets: newBucket(resetRate, resetBurst)}
+}
 
 // Process takes a batch through the engine at engine time now (time since the
 // engine's start, never going back). It returns the packets to send, in order:
 // most are packets of the batch, rewritten. They are valid until the next call.
 func (w *Worker) Process(in []*packet.Packet, now time.Duration) []*packet.Packet {
 	w.begin(now)
-	for _, p := range in {
-		w.settle(p, w.step(p))
+	for len(in) > 0 {
+		n := min(len(in), lookaheadSize)
+		w.lookAhead(in[:n])
+		for i, p := range in[:n] {
+			if w.observed&ObservePackets != 0 {
+				w.seeIn(p)
+			}
+			v := w.step(p, &w.ahead.of[i])
+			w.settle(p, v)
+			if w.observed&ObservePackets != 0 {
+				w.seeVerdict(p, v)
+			}
+		}
+		in = in[n:]
 	}
+	w.flush()
+	w.endRecords()
 	return w.out
 }
 
@@ -159,24 +221,17 @@ func (w *Worker) Tick(now time.Duration) []*packet.Packet {
 	}
 	w.askNeighbours()
 	w.defend()
+	w.expireFragments()
 	w.estimate()
+	w.flush()
+	w.endRecords()
 	return w.out
-}
-
-// defend runs a round of drop_entry once a second.
-func (w *Worker) defend() {
-	round := uint64(w.now / time.Second)
-	if w.d.tunables.Load().DropEntry != always || w.d.defended.Swap(round) == round {
-		return
-	}
-	w.d.table.DropSome(round, w.now)
-	w.d.templates.DropSome(round, w.now)
 }
 
 func (w *Worker) begin(now time.Duration) {
 	w.now = max(w.now, now)
 	w.out, w.nMade = w.out[:0], 0
-	w.Decisions = w.Decisions[:0]
+	w.beginRecords()
 	w.d.table.Advance(w.now)
 	w.d.templates.Advance(w.now)
 }
@@ -188,7 +243,8 @@ func (w *Worker) settle(p *packet.Packet, v Verdict) {
 		return
 	}
 	p.Verdict = uint8(v)
-	w.d.verdicts[v].Add(1)
+	w.tally.settled(v, 1)
+	w.observeDrop(p, v)
 }
 
 // Unsent tells the engine that a link did not take p.
@@ -199,10 +255,14 @@ func (w *Worker) Unsent(p *packet.Packet) {
 	w.d.verdicts[p.Verdict].Add(^uint64(0))
 	p.Verdict = uint8(TxDropped)
 	w.d.verdicts[TxDropped].Add(1)
+	w.observeDrop(p, TxDropped)
+	if w.observed&ObservePackets != 0 {
+		w.seeUnsent(p)
+	}
 }
 
-// step is the way of a packet.
-func (w *Worker) step(p *packet.Packet) Verdict {
+// step is the way of a packet, of which something is known already.
+func (w *Worker) step(p *packet.Packet, known *preview) Verdict {
 	switch {
 	case p.Class == packet.Outgoing:
 		return Outgoing
@@ -212,34 +272,41 @@ func (w *Worker) step(p *packet.Packet) Verdict {
 		return Truncated
 	case p.EtherType == packet.EtherARP:
 		return w.arp(p)
+	case w.d.standby.Load():
+		return StandingBy
 	}
-	if e := packet.Parse(p); e != packet.ParseOK {
-		return parseVerdict(e)
+	if !known.parsed {
+		known.result = packet.Parse(p)
 	}
+	if known.result != packet.ParseOK {
+		return parseVerdict(known.result)
+	}
+	if p.Class == packet.ToUs && p.Frag != packet.Whole {
+		return w.fragment(p)
+	}
+	return w.whole(p, known)
+}
+
+// whole is the way of a packet that is not, or no more, in pieces.
+func (w *Worker) whole(p *packet.Packet, known *preview) Verdict {
 	switch p.Flow.Proto {
 	case packet.TCP, packet.UDP, packet.SCTP:
 	case packet.ICMP, packet.ICMPv6:
 		return w.icmpIn(p)
 	default:
+		return w.otherProtocol(p)
+	}
+	if p.Class != packet.ToUs {
 		return NotOurs
 	}
-	if p.Class != packet.ToUs || p.Frag != packet.Whole {
-		return w.notBalanced(p)
+	if v := w.options(p); v != pending {
+		return v
 	}
-	dir, v := w.connection(p)
+	dir, v := w.connection(p, known)
 	if v != pending {
 		return v
 	}
 	return w.forward(p, &w.conn, dir)
-}
-
-// notBalanced judges what cannot be matched to a connection: a fragment, or a
-// packet that came as a broadcast.
-func (w *Worker) notBalanced(p *packet.Packet) Verdict {
-	if _, vip := w.d.rules.Load().vips[p.Flow.Dst]; vip && p.Frag != packet.Whole {
-		return FragmentDropped
-	}
-	return NotOurs
 }
 
 // forward sends a connection's packet on: next hop, TTL, MTU, rewriting,
@@ -247,6 +314,9 @@ func (w *Worker) notBalanced(p *packet.Packet) Verdict {
 func (w *Worker) forward(p *packet.Packet, c *conntrack.Conn, dir conntrack.Direction) Verdict {
 	if c.Flags&conntrack.Local != 0 && dir == conntrack.Request {
 		return w.localNode(p, c)
+	}
+	if c.Method == lvs.Masq && dir == conntrack.Request && c.Client == c.Dest && !isICMP(p) {
+		return Hairpin // nobody takes a packet that says it comes from itself
 	}
 	target, done := c.Dest, Forwarded
 	if dir == conntrack.Reply {
@@ -265,28 +335,41 @@ func (w *Worker) forward(p *packet.Packet, c *conntrack.Conn, dir conntrack.Dire
 		w.timeExceeded(p, c, dir)
 		return TTLExceeded
 	}
+	if dir == conntrack.Reply && ok && w.exceeds(p, c.Method, hop.mtu) {
+		w.tooBig(p, c, dir, hop.mtu) // the error quotes the reply as it came
+		return TooBig
+	}
 	p.DecrementTTL()
-	overhead, helped := forwarder.Overhead(c), ftpControl(c) && helpable(p)
+	control := ftpControl(c) && helpable(p)
+	overhead, helped := forwarder.Overhead(c), control && p.TCPChecksumOK()
 	if helped {
 		overhead += w.help(p, c, dir)
+	}
+	if c.Flags&conntrack.ClampMSS != 0 && ok {
+		w.clampMSS(p, c, dir, hop, overhead)
+	}
+	if c.Flags&conntrack.TOA != 0 && ok {
+		w.tellClient(p, c, dir, hop)
 	}
 	switch {
 	case !ok:
 		return NoRoute
 	case hop.layer3 && c.Method == lvs.Route:
 		return NeedsEthernet
-	case p.WireLen()+overhead > hop.mtu:
-		if p.DF {
-			w.tooBig(p, c, dir, hop.mtu-overhead)
-		}
+	case w.exceeds(p, c.Method, hop.mtu-overhead):
+		w.tooBig(p, c, dir, hop.mtu-overhead)
 		return TooBig
+	case control && !helped:
+		return BadChecksum // nobody takes it, and what it says is not to be believed
 	case helped && !w.helpEnd(p, c, dir):
 		return TooBig
-	case !forwarder.Forward(p, c, dir, hop.source):
+	case !forwarder.Forward(p, c, dir, w.outerSource(c, &hop)):
 		if c.Method == lvs.Tunnel {
 			return NoTunnelSource
 		}
 		return ShortHeader
 	}
-	return w.send(p, hop, done)
+	v := w.emit(p, hop, done)
+	w.noteBounce(p, c, dir)
+	return v
 }

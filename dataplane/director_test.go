@@ -71,13 +71,25 @@ func TestDirectRoutingChangesOnlyMACAndTTL(t *testing.T) {
 	}
 }
 
-func TestUDPChecksumZeroStaysZero(t *testing.T) {
-	s := udp(service("rr", lvs.Masq, 1))
-	w := newWorld(t, s)
+// TestUDPWithoutChecksum: NAT gives a datagram without a checksum one, as the
+// kernel does; DR leaves it alone.
+func TestUDPWithoutChecksum(t *testing.T) {
+	for _, m := range []lvs.Method{lvs.Masq, lvs.Route} {
+		udpWithoutChecksum(t, newWorld(t, udp(service("rr", m, 1))), m == lvs.Masq)
+	}
+}
+
+func udpWithoutChecksum(t *testing.T, w *world, summed bool) {
 	p := packettest.Build(t, packettest.Spec{Src: client + ":40000", Dst: vip + ":80", UDP: true, Payload: []byte("ping")})
 	copy(p.Bytes()[26:], []byte{0, 0})
-	if out := one(t, w.in(clientLink, p)); out.Bytes()[26] != 0 || out.Bytes()[27] != 0 {
-		t.Errorf("checksum became %x", out.Bytes()[26:28])
+	out := one(t, w.in(clientLink, p))
+	if got := out.Bytes()[26] != 0 || out.Bytes()[27] != 0; got != summed {
+		t.Errorf("checksum became %x, computed should be %t", out.Bytes()[26:28], summed)
+	}
+	if summed {
+		if err := packettest.Verify(out.Bytes()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -213,8 +225,10 @@ func TestEveryPacketHasOneVerdict(t *testing.T) {
 }
 
 func TestAHitAllocatesNothing(t *testing.T) {
-	for _, m := range []lvs.Method{lvs.Masq, lvs.Route, lvs.Tunnel} {
-		w := newWorld(t, service("wlc", m, 3))
+	for _, m := range []lvs.Method{lvs.Masq, lvs.Route, lvs.Tunnel, lvs.FullNAT} {
+		s := service("wlc", m, 3)
+		s.Sources.TOA = m == lvs.FullNAT
+		w := newWorld(t, s)
 		w.establish("40000")
 		batch := []*packet.Packet{w.segment("40000", packet.ACK)}
 		buf := bytes.Clone(batch[0].Buf)

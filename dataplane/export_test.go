@@ -13,3 +13,6 @@ func (d *Director) ShardOf(proto packet.Proto, client packet.Addr, port uint16) 
 	defer slot.Unlock()
 	return reflect.ValueOf(slot).FieldByName("s").Pointer()
 }
+
+// FragmentsHeld returns the datagrams and bytes of memory that wait to be whole.
+func (d *Director) FragmentsHeld() (datagrams, bytes int) { return d.fragments.Held() }

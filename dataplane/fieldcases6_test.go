@@ -185,10 +185,7 @@ func TestPacketTooBig(t *testing.T) {
 // 68 is the smallest MTU of IPv4 (RFC 791 section 3.2).
 func TestFragmentationNeededNeverBelow68(t *testing.T) {
 	w := newWorld(t, service("rr", lvs.Tunnel, 1))
-	w.d.SetLinks([]dataplane.LinkInfo{
-		{Name: "front", MAC: directorMAC[0], MTU: 1500},
-		{Name: "back", MAC: directorMAC[1], MTU: 80},
-	})
+	w.d.SetLinks(links(80))
 	w.in(clientLink, w.syn("40000"))
 	e := one(t, w.in(clientLink, packettest.Build(t, packettest.Spec{Src: client + ":40000", Dst: vip + ":80", Flags: packet.ACK, Payload: make([]byte, 60)})))
 	if b := e.Buf[e.L4:]; b[0] != 3 || b[1] != 4 || !bytes.Equal(b[4:8], []byte{0, 0, 0, 68}) {

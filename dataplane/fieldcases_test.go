@@ -130,29 +130,6 @@ func TestWorkersShareOneRound(t *testing.T) {
 	}
 }
 
-func TestTheSameOrderGivesTheSamePicksWhateverTheWorkers(t *testing.T) {
-	var first string
-	for _, workers := range []int{1, 2, 8} {
-		w := newWorld(t, service("wlc", lvs.Route, 4))
-		var all []*dataplane.Worker
-		for range workers {
-			all = append(all, w.d.NewWorker())
-		}
-		picks := ""
-		for i := range 200 {
-			p := w.syn(fmt.Sprint(10000 + i))
-			p.Link = clientLink
-			picks += fmt.Sprint(serverOf(all[i%workers].Process([]*packet.Packet{p}, 0)[0]))
-		}
-		if first == "" {
-			first = picks
-		}
-		if picks != first {
-			t.Errorf("%d workers:\n%s\n1 worker:\n%s", workers, picks, first)
-		}
-	}
-}
-
 // A frame's VLAN tag comes in metadata and goes out again.
 func TestTheVLANTagIsKept(t *testing.T) {
 	w := newWorld(t)
@@ -268,45 +245,6 @@ func TestSourcePortReuseIsScheduledAnew(t *testing.T) {
 	if total != 1 {
 		t.Errorf("%d entries counted, want 1", total)
 	}
-}
-
-// FuzzEngine takes random frames through the engine: it must not panic, and
-// each packet must end in one verdict.
-func FuzzEngine(f *testing.F) {
-	w := newWorld(f)
-	for _, p := range []*packet.Packet{w.syn("40000"), w.segment("40000", packet.ACK), arpPacket(1, clientMAC, client, vip)} {
-		f.Add(append([]byte(nil), p.Bytes()...), uint16(p.EtherType), uint8(0), uint16(0))
-	}
-	f.Fuzz(func(t *testing.T, raw []byte, kind uint16, offload uint8, size uint16) {
-		if len(raw) > 1<<16 {
-			return
-		}
-		services := []lvs.VirtualService{service("wlc", lvs.Masq, 2), udp(service("rr", lvs.Tunnel, 2))}
-		w := newWorld(t, services...)
-		n := uint64(0)
-		for range 2 {
-			p := packettest.Packet(raw, packet.EtherType(kind))
-			p.GSO, p.GSOSize = packet.GSOType(offload&3), size
-			p.CsumPartial, p.CsumStart, p.CsumOffset = offload&4 != 0, p.Start+20, 16
-			w.in(int(offload>>3&1), p)
-			n++
-		}
-		w.after(5 * time.Second)
-		var sum uint64
-		for _, v := range w.d.Verdicts() {
-			sum += v.Count
-		}
-		if sum != n {
-			t.Fatalf("%d packets, %d verdicts", n, sum)
-		}
-		for _, s := range w.d.Status() {
-			for _, d := range s.Destinations {
-				if d.Active < 0 || d.InAct < 0 {
-					t.Fatalf("negative counts: %+v", d)
-				}
-			}
-		}
-	})
 }
 
 func BenchmarkHit(b *testing.B) {

@@ -15,7 +15,7 @@ import (
 
 // Field case 10, a and b: a full-size segment with don't-fragment does not
 // vanish in a tunnel. Its sender is told what passes, and that passes.
-func TestCase10FullSizeSegmentsInATunnel(t *testing.T) {
+func TestSendersOfFullSizeSegmentsAreToldWhatFitsATunnel(t *testing.T) {
 	w := newWorld(t, service("rr", lvs.Tunnel, 1))
 	w.establish("40000")
 	segment := func(size int) *packet.Packet {
@@ -40,7 +40,7 @@ func TestCase10FullSizeSegmentsInATunnel(t *testing.T) {
 
 // Field case 45: the MTU in an error counts the outer header, stands in network
 // byte order where its protocol wants it, and is never below 68 or 1280.
-func TestCase45TheMTUInAnError(t *testing.T) {
+func TestTheMTUInAnErrorCountsTheOuterHeader(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		method         lvs.Method
@@ -69,10 +69,7 @@ func TestCase45TheMTUInAnError(t *testing.T) {
 				ServiceKey: lvs.ServiceKey{Proto: packet.UDP, VIP: addr(virtual), Port: 80}, Scheduler: "rr",
 				Servers: []lvs.RealServer{{ServerKey: lvs.ServerKey{RIP: addr(server), Port: 80}, Method: c.method, Weight: 1}},
 			})
-			w.d.SetLinks([]dataplane.LinkInfo{
-				{Name: "front", MAC: directorMAC[0], MTU: 1500},
-				{Name: "back", MAC: directorMAC[1], MTU: c.mtu},
-			})
+			w.d.SetLinks(links(c.mtu))
 			e := one(t, w.in(clientLink, w.datagram(from, virtual, 1500)))
 			if e.Flow.Src != addr(virtual) {
 				t.Errorf("from %v, want the VIP", e.Flow.Src)
@@ -87,7 +84,7 @@ func TestCase45TheMTUInAnError(t *testing.T) {
 
 // Field case 36: timers are exact; a segment that comes too late is answered by
 // one reset and reaches no server; --set lengthens established connections only.
-func TestCase36IdleConnections(t *testing.T) {
+func TestIdleConnectionsEndToTheSecond(t *testing.T) {
 	for _, m := range methods() {
 		for _, c := range []struct {
 			name   string
@@ -138,7 +135,7 @@ func TestCase36IdleConnections(t *testing.T) {
 
 // Field case 36: --set 7200 0 0 changes neither the time after a FIN nor that of
 // a connection that was never established.
-func TestCase36SetChangesOneTimeoutOnly(t *testing.T) {
+func TestSetChangesOneTimeoutOnly(t *testing.T) {
 	w := newWorld(t, service("rr", lvs.Route, 1))
 	w.d.SetTimeouts(7200*time.Second, 0, 0)
 	for _, c := range []struct {

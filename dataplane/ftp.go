@@ -93,16 +93,16 @@ func (h *ftpHelper) ended(c *conntrack.Conn) {
 		h.waiting.Add(-1)
 	}
 	control := ftpControl(c)
-	if c.Parent == 0 && !control {
+	if c.Parent() == 0 && !control {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c.Parent != 0 {
+	if c.Parent() != 0 {
 		if c.State == conntrack.Listen {
-			h.record(c.Parent).expected--
+			h.record(c.Parent()).expected--
 		}
-		h.release(c.Parent)
+		h.release(c.Parent())
 	}
 	if control {
 		key := requestFlow(c)
@@ -128,7 +128,7 @@ func (h *ftpHelper) holds(c *conntrack.Conn) bool {
 // began notes that an expected data connection has begun.
 func (h *ftpHelper) began(c *conntrack.Conn) {
 	h.mu.Lock()
-	h.record(c.Parent).expected--
+	h.record(c.Parent()).expected--
 	h.mu.Unlock()
 }
 
@@ -254,7 +254,7 @@ func (w *Worker) expect(control *conntrack.Conn, m ftp.Message) {
 	}
 	h.record(id).refs++
 	h.record(id).expected++
-	c.Parent = id
+	c.SetParent(id)
 	h.mu.Unlock()
 	if c.Flags&conntrack.NoClientPort != 0 {
 		h.waiting.Add(1)

@@ -8,7 +8,7 @@ import (
 	"pktdirector/packet"
 )
 
-// Offsets in a TCP header (RFC 9293 section 3.1), and its options that carry
+// Offsets in a TCP header (RFC 9293 section 3.1), and its option that carries
 // sequence numbers (RFC 2018 section 3).
 const (
 	tcpSeqAt      = 4
@@ -16,8 +16,6 @@ const (
 	tcpOffsetAt   = 12
 	tcpChecksumAt = 16
 
-	tcpOptEnd  = 0
-	tcpOptNop  = 1
 	tcpOptSACK = 5
 )
 
@@ -25,6 +23,8 @@ const (
 const maxIPv4 = 65535
 
 func tcpSeq(p *packet.Packet) uint32 { return binary.BigEndian.Uint32(p.Buf[p.L4+tcpSeqAt:]) }
+
+func tcpAck(p *packet.Packet) uint32 { return binary.BigEndian.Uint32(p.Buf[p.L4+tcpAckAt:]) }
 
 // tcpHeaderLen returns a TCP header's length in bytes as far as it is there.
 // The packet must have a whole header without options.
@@ -43,25 +43,14 @@ func moveAcks(p *packet.Packet, e *ftp.Edits) {
 	if p.TCPFlags&packet.ACK != 0 {
 		delta = moveNumber(delta, header[tcpAckAt:], 0, e.Ack)
 	}
-	for at := packet.TCPHeaderLen; at < len(header); {
-		kind, size := header[at], 1
-		if kind == tcpOptEnd {
-			break
+	for option, rest, ok := packet.CutOption(header[packet.TCPHeaderLen:]); ok; option, rest, ok = packet.CutOption(rest) {
+		if option[0] != tcpOptSACK {
+			continue
 		}
-		if kind != tcpOptNop {
-			if at+1 >= len(header) {
-				break
-			}
-			if size = int(header[at+1]); size < 2 || at+size > len(header) {
-				break
-			}
+		at := len(header) - len(rest) - len(option)
+		for edge := 2; edge+4 <= len(option); edge += 4 {
+			delta = moveNumber(delta, option[edge:], at+edge, e.Ack)
 		}
-		if kind == tcpOptSACK {
-			for edge := at + 2; edge+4 <= at+size; edge += 4 {
-				delta = moveNumber(delta, header[edge:], edge, e.Ack)
-			}
-		}
-		at += size
 	}
 	applyTCP(p, delta, 0)
 }

@@ -1,8 +1,12 @@
 package dataplane
 
 import (
+	"math"
+
 	"github.com/gaissmai/bart"
 
+	"pktdirector/conntrack"
+	"pktdirector/lvs"
 	"pktdirector/packet"
 )
 
@@ -11,11 +15,15 @@ type hostRoutes struct {
 	routes bart.Table[Route]
 	addrs  []LinkAddr
 	local  map[packet.Addr]struct{}
+	mtu    int // the smallest that a route sets
 }
 
 func newHostRoutes(t HostTable) *hostRoutes {
-	h := &hostRoutes{addrs: t.Addrs, local: map[packet.Addr]struct{}{}}
+	h := &hostRoutes{addrs: t.Addrs, local: map[packet.Addr]struct{}{}, mtu: math.MaxInt}
 	for _, r := range t.Routes {
+		if r.MTU > 0 {
+			h.mtu = min(h.mtu, r.MTU)
+		}
 		dst := r.Dst.Masked()
 		if had, ok := h.routes.Get(dst); ok && had.Metric <= r.Metric {
 			continue
@@ -62,20 +70,17 @@ func (h *hostRoutes) source(link int, to packet.Addr) packet.Addr {
 
 // hop is where a packet goes next.
 type hop struct {
-	link   int
-	vlan   uint16      // VLAN id to send with; 0: untagged, or the link's own
-	addr   packet.Addr // the neighbour: gateway, or the target itself
-	source packet.Addr // the director's own address towards it
-	mtu    int
-	layer3 bool
-	vital  bool // a gateway, or the way to a real server
+	link      int
+	vlan      uint16      // VLAN id to send with; 0: untagged, or the link's own
+	addr      packet.Addr // the neighbour: gateway, or the target itself
+	preferred packet.Addr // the route's source address; zero: none
+	mtu       int
+	layer3    bool
+	vital     bool // a gateway, or the way to a real server
 }
 
-// nextHop looks up the way to target for a packet that came in as p. A packet
-// read from a link without MACs leaves by that link: the host routes it from
-// there.
-func (w *Worker) nextHop(target packet.Addr, p *packet.Packet) (hop, bool) {
-	host, links := w.d.host.Load(), *w.d.links.Load()
+// lookupHop is nextHop without its memory.
+func (w *Worker) lookupHop(host *hostRoutes, links []LinkInfo, target packet.Addr, p *packet.Packet) (hop, bool) {
 	route, ok := host.routes.Lookup(target.Netip())
 	if p.Link >= 0 && p.Link < len(links) && links[p.Link].Layer3 {
 		route.Link, route.Gateway, ok = p.Link, packet.Addr{}, true
@@ -84,20 +89,34 @@ func (w *Worker) nextHop(target packet.Addr, p *packet.Packet) (hop, bool) {
 		return hop{}, false
 	}
 	link := &links[route.Link]
-	h := hop{link: route.Link, addr: target, source: route.Source, mtu: link.MTU, layer3: link.Layer3}
+	h := hop{link: route.Link, addr: target, preferred: route.Source, mtu: link.MTU, layer3: link.Layer3}
 	if route.Gateway.IsValid() {
 		h.addr, h.vital = route.Gateway, true
 	}
 	if route.MTU > 0 {
 		h.mtu = min(h.mtu, route.MTU)
 	}
-	if !h.source.IsValid() {
-		h.source = host.source(route.Link, h.addr)
-	}
 	if link.VLAN == 0 && p.Tagged && p.Link == route.Link {
 		h.vlan = p.VLAN & vlanID
 	}
 	return h, true
+}
+
+// source returns the director's own address towards the next hop; zero: none.
+func (w *Worker) source(h *hop) packet.Addr {
+	if h.preferred.IsValid() {
+		return h.preferred
+	}
+	return w.d.host.Load().source(h.link, h.addr)
+}
+
+// outerSource is source for a connection whose packets get headers in front; others
+// need none.
+func (w *Worker) outerSource(c *conntrack.Conn, h *hop) packet.Addr {
+	if c.Method != lvs.Tunnel {
+		return packet.Addr{}
+	}
+	return w.source(h)
 }
 
 // vlanID masks the VLAN id out of a tag (IEEE 802.1Q; the rest is priority).

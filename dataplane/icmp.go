@@ -46,19 +46,24 @@ const (
 // connections on.
 func (w *Worker) icmpIn(p *packet.Packet) Verdict {
 	if p.Frag != packet.Whole || p.End-p.L4 < icmpHeaderLen {
-		return w.notBalanced(p)
+		return NotOurs
 	}
 	kind := p.Buf[p.L4]
 	v6 := p.Flow.Proto == packet.ICMPv6
-	if v6 && (kind == ndSolicitation || kind == ndAdvertisement) {
+	// Neighbour discovery never comes in fragments (RFC 6980).
+	if v6 && (kind == ndSolicitation || kind == ndAdvertisement) && p.Assembled == nil {
 		return w.neighbourDiscovery(p)
+	}
+	own := p.Class == packet.ToUs && w.d.serves(p.Flow.Dst)
+	if own && w.forged(p) {
+		return ForgedSource
 	}
 	if isICMPError(kind, v6) && p.Class == packet.ToUs {
 		if v := w.related(p); v != NotOurs {
 			return v
 		}
 	}
-	if _, vip := w.d.rules.Load().vips[p.Flow.Dst]; !vip || p.Class != packet.ToUs {
+	if !own {
 		return NotOurs
 	}
 	switch {
@@ -80,9 +85,6 @@ func (w *Worker) echo(p *packet.Packet, replyType byte) Verdict {
 	if !ok {
 		return NoRoute
 	}
-	if p.Len() > h.mtu {
-		return TooBig
-	}
 	b := p.Buf[p.L3:]
 	if p.EtherType == packet.EtherIPv4 {
 		p.Flow.Dst.Put4(b[12:])
@@ -100,7 +102,7 @@ func (w *Worker) echo(p *packet.Packet, replyType byte) Verdict {
 	p.Flow = p.Flow.Reverse()
 	p.Buf[p.L4] = replyType
 	p.PutICMPChecksum()
-	return w.send(p, h, AnsweredEcho)
+	return w.answerInPieces(p, h, AnsweredEcho)
 }
 
 // refuse tells the sender of p that nobody serves the port.
@@ -136,8 +138,10 @@ func (w *Worker) speaker(p *packet.Packet, c *conntrack.Conn, dir conntrack.Dire
 	if dir == conntrack.Request {
 		return c.Virtual
 	}
-	if h, ok := w.nextHop(p.Flow.Src, p); ok && h.source.IsValid() {
-		return h.source
+	if h, ok := w.nextHop(p.Flow.Src, p); ok {
+		if own := w.source(&h); own.IsValid() {
+			return own
+		}
 	}
 	return c.Virtual
 }
@@ -219,7 +223,7 @@ func (w *Worker) reset(p *packet.Packet) {
 		return
 	}
 	h, ok := w.nextHop(p.Flow.Src, p)
-	if !ok || !w.icmp.take(w.now) {
+	if !ok || !w.resets.take(w.now) {
 		return
 	}
 	var r *packet.Packet
@@ -255,23 +259,30 @@ func (w *Worker) reset(p *packet.Packet) {
 	w.send(r, h, pending)
 }
 
-// bucket limits what the engine sends on its own account: 1,000 a second in
-// bursts of 50, the kernel's net.ipv4.icmp_msgs_per_sec and icmp_msgs_burst.
+// bucket limits what the engine sends on its own account.
 type bucket struct {
-	tokens int
-	filled time.Duration
+	rate, burst int // a second, and at once
+	tokens      int
+	filled      time.Duration
 }
 
+// The kernel's net.ipv4.icmp_msgs_per_sec and icmp_msgs_burst. It does not limit resets,
+// of which thousands may be due at one moment, when a server's connections have ended and
+// their clients' timers run out together; a reset is no longer than what it answers.
 const (
-	bucketRate  = 1000
-	bucketBurst = 50
+	errorRate  = 1000
+	errorBurst = 50
+	resetRate  = 10_000
+	resetBurst = 10_000
 )
 
-func newBucket() bucket { return bucket{tokens: bucketBurst} }
+func newBucket(rate, burst int) bucket { return bucket{rate: rate, burst: burst, tokens: burst} }
 
 func (b *bucket) take(now time.Duration) bool {
-	if more := int((now - b.filled) * bucketRate / time.Second); more > 0 {
-		b.tokens = min(bucketBurst, b.tokens+more)
+	// Longer than it takes to fill is as long; years must not overflow.
+	passed := min(now-b.filled, time.Minute)
+	if more := int(passed * time.Duration(b.rate) / time.Second); more > 0 {
+		b.tokens = min(b.burst, b.tokens+more)
 		b.filled = now
 	}
 	if b.tokens == 0 {

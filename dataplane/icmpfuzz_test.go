@@ -153,10 +153,16 @@ func FuzzICMPErrors(f *testing.F) {
 			t.Fatalf("one packet has %d verdicts", n)
 		}
 		for _, p := range out {
+			if p.EtherType == packet.EtherARP {
+				continue // a neighbour is asked for
+			}
 			icmp := p.Flow.Proto == packet.ICMP || p.Flow.Proto == packet.ICMPv6
 			if err := packettest.Verify(p.Bytes()); err != nil && (icmp || !wrong) {
 				t.Errorf("%v left: %v", p.Flow, err)
 			}
+		}
+		if w.d.Count(dataplane.ForgedSource) > 0 {
+			want = nil // the translator knows nothing of impossible senders
 		}
 		if forwarded := w.d.Count(dataplane.ErrorForwarded) > 0; want != nil && !wrong && raw[ttlAt(raw)] > 1 && len(want) <= 1500 {
 			if !forwarded || len(out) != 1 || !bytes.Equal(out[0].Bytes(), want) {

@@ -38,6 +38,9 @@ func takeApart(raw []byte) *slowError {
 			return nil
 		}
 		e.icmp = e.ip4.Payload
+		if len(e.icmp) < 8 {
+			return nil
+		}
 		if t := e.icmp[0]; t != 3 && t != 4 && t != 11 {
 			return nil
 		}
@@ -55,6 +58,9 @@ func takeApart(raw []byte) *slowError {
 			return nil
 		}
 		e.icmp = e.ip6.Payload
+		if len(e.icmp) < 8 {
+			return nil
+		}
 		if t := e.icmp[0]; t == 0 || t > 127 {
 			return nil
 		}

@@ -48,39 +48,59 @@ func (w *Worker) related(p *packet.Packet) Verdict {
 	default:
 		return NotOurs
 	}
-	dir, v := w.connectionOf(p, &q, rules)
+	dir, counted, v := w.connectionOf(p, &q, rules)
 	if v != pending {
 		return v
 	}
 	if dir == conntrack.Request && !w.d.dests.Load().all[w.conn.DestID].Available() {
 		return DestinationGone
 	}
+	if w.conn.Flags&conntrack.TOA != 0 && dir == conntrack.Reply {
+		w.learnPathMTU(p)
+	}
+	w.countError(p, dir, counted)
 	return w.forward(p, &w.conn, dir)
+}
+
+// countError adds an error to the statistics of the connection's real server, as the
+// kernel does: the connection itself counts its own packets only. counted is how many
+// of its bytes are there already, 0: the packet is not, either. An error to a server
+// that passes no router is none.
+func (w *Worker) countError(p *packet.Packet, dir conntrack.Direction, counted int) {
+	dest := w.d.dests.Load().all[w.conn.DestID]
+	if !dest.Available() || dir == conntrack.Reply && !w.replyPasses(p, &w.conn) {
+		return
+	}
+	packets := uint64(1)
+	if counted > 0 {
+		packets = 0
+	}
+	w.tally.count(dest, dir, packets, uint64(p.Len()-counted))
 }
 
 // connectionOf finds the connection that an ICMP error is about and copies it to
 // w.conn. With schedule_icmp an error from the client side about an unknown one
-// starts it.
-func (w *Worker) connectionOf(p *packet.Packet, q *packet.Quote, rules *rules) (conntrack.Direction, Verdict) {
+// starts it, and so many of its bytes are counted.
+func (w *Worker) connectionOf(p *packet.Packet, q *packet.Quote, rules *rules) (dir conntrack.Direction, counted int, v Verdict) {
 	f := q.Flow.Reverse()
-	if v := w.requestOf(p, q, &f, rules); v != NotOurs {
-		return conntrack.Request, v
+	if counted, v = w.requestOf(p, q, &f, rules); v != NotOurs {
+		return conntrack.Request, counted, v
 	}
-	slot := w.d.table.Lock(f.Proto, f.Dst, f.DstPort)
+	slot := w.lockReply(&f)
 	defer slot.Unlock()
 	c := slot.Reply(&f)
 	switch {
 	case c == nil:
-		return conntrack.Reply, NotOurs
+		return conntrack.Reply, 0, NotOurs
 	case !p.ICMPChecksumOK():
-		return conntrack.Reply, BadChecksum
+		return conntrack.Reply, 0, BadChecksum
 	}
 	w.conn = *c
-	return conntrack.Reply, pending
+	return conntrack.Reply, 0, pending
 }
 
 // requestOf is connectionOf for errors about replies.
-func (w *Worker) requestOf(p *packet.Packet, q *packet.Quote, f *packet.Flow, rules *rules) Verdict {
+func (w *Worker) requestOf(p *packet.Packet, q *packet.Quote, f *packet.Flow, rules *rules) (counted int, v Verdict) {
 	slot := w.d.table.Lock(f.Proto, f.Src, f.SrcPort)
 	defer slot.Unlock()
 	c := slot.Request(f)
@@ -90,16 +110,16 @@ func (w *Worker) requestOf(p *packet.Packet, q *packet.Quote, f *packet.Flow, ru
 	}
 	switch {
 	case c == nil && svc == nil:
-		return NotOurs
+		return 0, NotOurs
 	case !p.ICMPChecksumOK():
-		return BadChecksum
+		return 0, BadChecksum
 	case c == nil:
 		// What starts the connection is the quoted packet, turned round and cut
 		// behind its ports: it says nothing about the connection's state.
 		about := *p
 		about.L3, about.L4, about.End, about.Flow = q.L3, q.L4, q.L4+4, *f
-		return w.start(slot, svc, rules.mark(p), &about)
+		return about.Len(), w.start(slot, svc, rules.mark(p), &about)
 	}
 	w.conn = *c
-	return pending
+	return 0, pending
 }

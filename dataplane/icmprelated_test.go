@@ -74,7 +74,7 @@ func quoteOf(t testing.TB, p *packet.Packet) packet.Quote {
 }
 
 // Field case 11: eight quoted bytes of the inner segment are enough.
-func TestCase11EightQuotedBytesAreEnough(t *testing.T) {
+func TestEightQuotedBytesAreEnough(t *testing.T) {
 	for _, m := range methods() {
 		for _, n := range []int{4, 8, 20} {
 			t.Run(fmt.Sprintf("%s, %d bytes", m.Short(), n), func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestCase11EightQuotedBytesAreEnough(t *testing.T) {
 
 // Field case 11: an error about an unknown connection makes none, and nobody
 // hears of it.
-func TestCase11ErrorsStartNothing(t *testing.T) {
+func TestErrorsAboutUnknownConnectionsStartNothing(t *testing.T) {
 	for _, m := range methods() {
 		w := newWorld(t, service("rr", m, 1))
 		if out := w.in(clientLink, icmpFrom("203.0.113.7", vip, 3, 4, 1400, quoted(t, vip+":80", client+":40000", false, 8))); len(out) != 0 {

@@ -10,6 +10,7 @@ type LinkInfo struct {
 	MTU    int        // largest network-layer packet in bytes
 	VLAN   uint16     // only frames of this VLAN id belong to the link; 0: all, and a tag is kept
 	Layer3 bool       // a link without hardware addresses (a TUN device)
+	Host   bool       // what leaves by it, the host takes for its own sockets; nothing is read from it
 }
 
 // Link is one interface that the director reads packets from and writes

@@ -47,7 +47,7 @@ func (w *Worker) neighbourDiscovery(p *packet.Packet) Verdict {
 		return NotOurs
 	}
 	target := packet.AddrFrom16(b[ndTarget:])
-	_, vip := w.d.rules.Load().vips[target]
+	vip := w.answersFor(target)
 	if b[0] == ndAdvertisement {
 		mac, ok := ndOption(b[ndLen:], ndOptTarget)
 		switch {

@@ -1,7 +1,9 @@
 package dataplane
 
 import (
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"pktdirector/packet"
@@ -61,6 +63,7 @@ type neighbours struct {
 	now     time.Duration // of the latest packet or tick
 	open    int           // entries that are being asked for
 	woken   bool          // the host found one that packets wait for
+	changes atomic.Uint64 // of MACs that were known, counted under mu
 }
 
 func (n *neighbours) init() { n.entries = map[neighbourKey]*neighbour{} }
@@ -77,6 +80,7 @@ func (d *Director) Learn(hint Neighbour) {
 	case hint.MAC.IsZero():
 		if e != nil && e.fromHost {
 			e.known, e.fromHost, e.permanent = false, false, false
+			n.changes.Add(1)
 		}
 	case e == nil:
 		if e = n.add(key, hint.Permanent); e != nil {
@@ -90,18 +94,23 @@ func (d *Director) Learn(hint Neighbour) {
 			n.open--
 		}
 		n.woken = true
+		n.changes.Add(1)
 	}
 }
 
-// lookup returns a neighbour's MAC; stale says it should be asked for again.
-func (n *neighbours) lookup(key neighbourKey, now time.Duration) (mac packet.MAC, known, stale bool) {
+// lookup returns a neighbour's MAC, and the engine time at which it should be
+// asked for again.
+func (n *neighbours) lookup(key neighbourKey) (mac packet.MAC, until time.Duration, known bool) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	e := n.entries[key]
 	if e == nil || !e.known {
-		return packet.MAC{}, false, false
+		return packet.MAC{}, 0, false
 	}
-	return e.mac, true, !e.permanent && now-e.confirmed > confirmedFor
+	if e.permanent {
+		return e.mac, math.MaxInt64, true
+	}
+	return e.mac, e.confirmed + confirmedFor + 1, true
 }
 
 // add makes an entry. One that must be there always has room; another takes
@@ -116,6 +125,12 @@ func (n *neighbours) add(key neighbourKey, must bool) *neighbour {
 	return e
 }
 
+// remove forgets an entry. n.mu is held.
+func (n *neighbours) remove(key neighbourKey) {
+	delete(n.entries, key)
+	n.changes.Add(1)
+}
+
 // send puts a packet on its way to the next hop: at once, or when the
 // neighbour has answered.
 func (w *Worker) send(p *packet.Packet, h hop, done Verdict) Verdict {
@@ -126,7 +141,7 @@ func (w *Worker) send(p *packet.Packet, h hop, done Verdict) Verdict {
 		return done
 	}
 	key := neighbourKey{h.addr, h.link, h.vlan}
-	mac, known, stale := w.d.neighbours.lookup(key, w.now)
+	mac, known, stale := w.mac(key)
 	if !known {
 		return w.wait(p, key, h.vital, done)
 	}
@@ -237,6 +252,10 @@ func (w *Worker) askNeighbours() {
 		if e.known && len(e.waiting) > 0 {
 			w.release(e)
 		}
+		if !e.known && e.tries == 0 && len(e.waiting) > 0 {
+			w.ask(key, e) // the host found it and lost it again
+			continue
+		}
 		if e.tries == 0 || w.now-e.asked < askEvery {
 			continue
 		}
@@ -254,7 +273,7 @@ func (w *Worker) askNeighbours() {
 				w.settle(p, NoNeighbour)
 			}
 		}
-		delete(n.entries, key)
+		n.remove(key)
 	}
 }
 
@@ -264,7 +283,7 @@ func (n *neighbours) forgetOne() bool {
 	looked := 0
 	for key, e := range n.entries {
 		if len(e.waiting) == 0 && e.tries == 0 && !e.vital && !e.permanent {
-			delete(n.entries, key)
+			n.remove(key)
 			return true
 		}
 		if looked++; looked == neighbourSearch {
@@ -287,6 +306,9 @@ func (w *Worker) confirm(key neighbourKey, mac packet.MAC, asksForVIP bool) bool
 	}
 	if e == nil || e.permanent {
 		return false
+	}
+	if !e.known || e.mac != mac {
+		n.changes.Add(1)
 	}
 	e.mac, e.known, e.fromHost, e.confirmed = mac, true, false, w.now
 	if e.tries > 0 {

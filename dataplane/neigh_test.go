@@ -181,3 +181,26 @@ func sumICMPv6(b []byte) {
 	sum := packet.Fold(packet.Sum(b[40:], packet.PseudoSum(packet.AddrFrom16(b[8:]), packet.AddrFrom16(b[24:]), packet.ICMPv6, len(b)-40)))
 	b[42], b[43] = byte(^sum>>8), byte(^sum)
 }
+
+// A packet that waits while the host finds its neighbour and loses it again is
+// not forgotten: the neighbour is asked for, and then it has a verdict.
+func TestANeighbourThatTheHostLosesAgainIsAskedFor(t *testing.T) {
+	w := newWorld(t, service("rr", lvs.Route, 1))
+	lost := dataplane.Neighbour{Link: serverLink, Addr: addr(rip(1))}
+	w.d.Learn(lost)
+	w.in(clientLink, w.syn("40000"))
+	found := lost
+	found.MAC = serverMAC(1)
+	w.d.Learn(found)
+	w.d.Learn(lost)
+	asked := 0
+	for _, p := range w.after(10 * time.Second) {
+		if isRequestFor(p, rip(1)) {
+			asked++
+		}
+	}
+	if asked == 0 {
+		t.Error("nobody asked for the neighbour")
+	}
+	w.wantVerdict(dataplane.NoNeighbour, 1)
+}

@@ -13,7 +13,7 @@ const (
 	// pathMTUAge is how long a path MTU holds: the kernel's
 	// net.ipv4.route.mtu_expires.
 	pathMTUAge = 10 * time.Minute
-	// pathMTUEntries is how many tunnel destinations have one at a time.
+	// pathMTUEntries is how many real servers have one at a time.
 	pathMTUEntries = 1024
 	// minPathMTU is the least that a router is believed over IPv4: the kernel's
 	// net.ipv4.route.min_pmtu.
@@ -22,9 +22,10 @@ const (
 	minPathMTU6 = 1280
 )
 
-// pathMTUs remembers what routers said of the largest packet that reaches a
-// tunnel's far end (RFC 1191, RFC 8201). Packets for it look at the map without a
-// lock; it is replaced as a whole.
+// pathMTUs remembers what routers said of the largest packet that reaches a real
+// server by a tunnel, or with the option that tells a FullNAT server its client
+// (RFC 1191, RFC 8201). Packets for it look at the map without a lock; it is
+// replaced as a whole.
 type pathMTUs struct {
 	learning sync.Mutex
 	known    atomic.Pointer[map[packet.Addr]pathMTU] // nil: none
@@ -35,7 +36,7 @@ type pathMTU struct {
 	expires time.Duration // engine time
 }
 
-// limit returns the MTU towards a tunnel's far end by a hop with the given MTU.
+// limit returns the MTU towards a real server by a hop with the given MTU.
 func (m *pathMTUs) limit(to packet.Addr, mtu int, now time.Duration) int {
 	known := m.known.Load()
 	if known == nil {
@@ -47,7 +48,7 @@ func (m *pathMTUs) limit(to packet.Addr, mtu int, now time.Duration) int {
 	return mtu
 }
 
-// learn notes that a router said mtu about a packet to a tunnel's far end. Only
+// learn notes that a router said mtu about a packet to a real server. Only
 // a smaller one than what holds changes anything.
 func (m *pathMTUs) learn(to packet.Addr, mtu, holds int, now time.Duration) {
 	least := minPathMTU

@@ -7,6 +7,7 @@ import (
 	"pktdirector/conntrack"
 	"pktdirector/lvs"
 	"pktdirector/packet"
+	"pktdirector/sched"
 )
 
 const (
@@ -70,6 +71,7 @@ func (w *Worker) persistent(svc *service, p *packet.Packet, d *Decision) (*lvs.D
 	defer slot.Unlock()
 	t := slot.Request(&key)
 	if t != nil && !w.valid(t) {
+		w.d.choices.abandoned.Add(1)
 		slot.Rename(t)
 		t = nil
 	}
@@ -77,15 +79,15 @@ func (w *Worker) persistent(svc *service, p *packet.Packet, d *Decision) (*lvs.D
 		if !slot.Room() {
 			return nil, conntrack.TemplateRef{}, TableFull
 		}
-		dest := svc.schedule(w.request(&p.Flow), d.explain())
+		dest := w.choose(svc, &p.Flow, w.explained(svc, d))
 		if dest == nil {
 			return nil, conntrack.TemplateRef{}, NoDestination
 		}
 		c := conntrack.Conn{
 			Proto: key.Proto, Client: key.Src, Virtual: key.Dst, VirtualPort: key.DstPort, Dest: dest.Server.RIP,
 			Method: dest.Method(), DestID: dest.ID, Flags: conntrack.Template,
-			Lifetime: uint32(svc.config.Persist / conntrack.Tick),
 		}
+		c.SetLifetime(uint32(svc.config.Persist / conntrack.Tick))
 		if key.DstPort != 0 {
 			c.DestPort = dest.Server.Port
 		}
@@ -94,8 +96,14 @@ func (w *Worker) persistent(svc *service, p *packet.Packet, d *Decision) (*lvs.D
 			return nil, conntrack.TemplateRef{}, TableFull // templates have no reply key to collide
 		}
 		dest.Persistent.Add(1)
-	} else if d != nil {
-		d.Template = true
+	} else {
+		w.d.choices.template.Add(1)
+		if d != nil {
+			d.Template = true
+			if w.explained(svc, d) != nil {
+				sched.Bound(svc.dests, w.d.dests.Load().all[t.DestID], &d.Explanation)
+			}
+		}
 	}
 	slot.Renew(t, w.now)
 	return w.d.dests.Load().all[t.DestID], slot.Hold(t), pending

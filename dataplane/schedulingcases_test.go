@@ -116,7 +116,7 @@ func owned(t *testing.T, m lvs.Method) (*world, lvs.VirtualService) {
 	return w, s
 }
 
-// A client port that comes back while its old connection still lingers: the
+// Field case 7: a client port that comes back while its old connection still lingers: the
 // SYN is never lost, and goes where conn_reuse_mode says.
 func TestReusedClientPort(t *testing.T) {
 	for _, c := range []struct {
@@ -155,6 +155,7 @@ func TestReusedClientPort(t *testing.T) {
 	}
 }
 
+// Field case 7: a SYN on an established connection is of that connection.
 func TestSYNOnALiveConnectionChangesNothing(t *testing.T) {
 	for _, m := range methods() {
 		for _, mode := range []string{"0", "1", "2", "3"} {
@@ -182,24 +183,6 @@ func chunk(clientPort uint16, kind byte) *packet.Packet {
 	return packettest.Packet(b, packet.EtherIPv4)
 }
 
-// The same for SCTP: an INIT on a closed association.
-func TestReusedClientPortOfSCTP(t *testing.T) {
-	const initiate, abort = 1, 6
-	for mode, want := range map[string]int{"0": 2, "1": 1} {
-		s := service("rr", lvs.Route, 2)
-		s.Proto = packet.SCTP
-		w := newWorld(t, s)
-		w.set("conn_reuse_mode", mode)
-		w.wantServer(2, chunk(48000, initiate))
-		w.wantServer(2, chunk(48000, initiate)) // sent again: the association is not closed
-		w.wantServer(2, chunk(48000, abort))
-		w.wantServer(want, chunk(48000, initiate))
-		if n := len(w.entries(48000)); n != 1 {
-			t.Errorf("conn_reuse_mode %s: %d entries, want 1", mode, n)
-		}
-	}
-}
-
 // syslog is a UDP service on port 514 with two real servers.
 func syslog(m lvs.Method) lvs.VirtualService {
 	s := udp(service("rr", m, 2))
@@ -225,7 +208,7 @@ func sender(t *testing.T, s lvs.VirtualService) *world {
 	return w
 }
 
-// A sender that never pauses, and its server goes.
+// Field case 8: a sender that never pauses, and its server goes.
 func TestUDPFlowLeavesARemovedServer(t *testing.T) {
 	const step = 500 * time.Millisecond
 	t.Run("expire_nodest_conn 1: no datagram is lost", func(t *testing.T) {
@@ -281,7 +264,7 @@ func TestUDPFlowLeavesARemovedServer(t *testing.T) {
 	})
 }
 
-// A client bound to a drained server by persistence.
+// Field case 17: a client bound to a drained server by persistence.
 func TestPersistenceAndWeightZero(t *testing.T) {
 	for _, expire := range []string{"0", "1"} {
 		t.Run("expire_quiescent_template "+expire, func(t *testing.T) {
@@ -339,7 +322,7 @@ func pool(t *testing.T) *world {
 	return w
 }
 
-// A new server under wlc takes everything until it has as much as the others;
+// Field case 26: a new server under wlc takes everything until it has as much as the others;
 // the explanation says why.
 func TestANewServerTakesEverything(t *testing.T) {
 	t.Run("connections that stay", func(t *testing.T) {

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"pktdirector/lvs"
 	"pktdirector/packet"
@@ -15,42 +16,62 @@ import (
 type service struct {
 	key   lvs.ServiceKey
 	stats lvs.Counters
+	// onePacket: datagrams are scheduled one by one. It may be read without mu.
+	onePacket atomic.Bool
 
 	mu        sync.Mutex
 	config    lvs.VirtualService // without the servers
 	scheduler sched.Scheduler    // nil: the service was removed
 	dests     []*lvs.Destination // newest first
 	removed   []*lvs.Destination // may come back, with counters and connections
+	bounded   bool               // a server has an upper threshold
 }
 
 // rules is what packets are matched against; it is replaced as a whole.
 type rules struct {
-	services map[lvs.ServiceKey]*service
-	vips     map[packet.Addr]struct{}
-	order    []packet.Addr  // the VIPs, sorted
-	marks    []lvs.MarkRule // the first that matches counts
+	services  map[lvs.ServiceKey]*service
+	vips      map[packet.Addr]struct{}
+	order     []packet.Addr            // the VIPs, sorted
+	sources   map[packet.Addr]struct{} // of FullNAT services
+	announced []packet.Addr            // VIPs and sources, sorted
+	marks     []lvs.MarkRule           // the first that matches counts
+	filter    vipFilter
 }
 
 // newRules indexes services.
 func newRules(services map[lvs.ServiceKey]*service, marks []lvs.MarkRule) *rules {
 	r := &rules{services: services, vips: map[packet.Addr]struct{}{}, marks: marks}
 	written := lvs.Ruleset{Marks: marks}
-	for key := range services {
-		written.Services = append(written.Services, lvs.VirtualService{ServiceKey: key})
+	for key, svc := range services {
+		written.Services = append(written.Services, lvs.VirtualService{ServiceKey: key, Sources: svc.config.Sources})
 	}
 	for _, vip := range written.VIPs() {
 		r.vips[vip] = struct{}{}
 	}
+	sources := written.SourceAddrs()
+	r.sources = map[packet.Addr]struct{}{}
+	for _, a := range sources {
+		r.sources[a] = struct{}{}
+	}
 	for vip := range r.vips {
 		r.order = append(r.order, vip)
+		word, mask := r.filter.bit(vip)
+		r.filter[word] |= mask
 	}
-	slices.SortFunc(r.order, func(a, b packet.Addr) int {
-		if a.Less(b) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(r.order, compareAddrs)
+	r.announced = append(slices.Clone(r.order), sources...)
+	slices.SortFunc(r.announced, compareAddrs)
 	return r
+}
+
+func compareAddrs(a, b packet.Addr) int {
+	switch {
+	case a.Less(b):
+		return -1
+	case b.Less(a):
+		return 1
+	}
+	return 0
 }
 
 // mark returns the packet's firewall mark, 0 for none.
@@ -99,7 +120,7 @@ func (s *service) dataOfFTP(f *packet.Flow) bool {
 type destinations struct{ all []*lvs.Destination }
 
 func (s *service) change(dests []*lvs.Destination) {
-	s.dests = dests
+	s.dests, s.bounded = dests, anyBounded(dests)
 	s.scheduler.Update(dests)
 }
 
@@ -115,16 +136,14 @@ func without(dests []*lvs.Destination, gone *lvs.Destination) []*lvs.Destination
 	return slices.DeleteFunc(slices.Clone(dests), func(x *lvs.Destination) bool { return x == gone })
 }
 
-// schedule chooses a destination for a new connection; decide, unless nil, is
-// given the explanation first. It returns nil when none is available.
-func (s *service) schedule(req sched.Request, decide func(*sched.Explanation)) *lvs.Destination {
+// schedule chooses a destination for a new connection; e, unless nil, is filled in
+// first. It returns nil when none is available.
+func (s *service) schedule(req sched.Request, e *sched.Explanation) *lvs.Destination {
 	if s.scheduler == nil {
 		return nil // removed a moment ago
 	}
-	if decide != nil {
-		var e sched.Explanation
-		s.scheduler.Explain(req, &e)
-		decide(&e)
+	if e != nil {
+		s.scheduler.Explain(req, e)
 	}
 	return s.scheduler.Schedule(req)
 }

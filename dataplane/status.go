@@ -1,11 +1,8 @@
 package dataplane
 
 import (
-	"cmp"
 	"slices"
-	"time"
 
-	"pktdirector/conntrack"
 	"pktdirector/lvs"
 	"pktdirector/packet"
 )
@@ -19,6 +16,7 @@ func (d *Director) Status() []lvs.ServiceStatus {
 		svc.mu.Lock()
 		s.Scheduler, s.Flags = svc.config.Scheduler, svc.config.Flags
 		s.Persist, s.MaskBits, s.Netmask, s.OnePacket = svc.config.Persist, svc.config.MaskBits, svc.config.Netmask, svc.config.OnePacket
+		s.Engine = svc.config.Engine
 		for _, dest := range svc.dests {
 			upper, lower := dest.Thresholds()
 			s.Destinations = append(s.Destinations, lvs.DestinationStatus{
@@ -30,47 +28,8 @@ func (d *Director) Status() []lvs.ServiceStatus {
 		svc.mu.Unlock()
 		list = append(list, s)
 	}
-	slices.SortFunc(list, func(a, b lvs.ServiceStatus) int {
-		x, y := a.Service, b.Service
-		switch {
-		case x.Mark != y.Mark:
-			return cmp.Compare(x.Mark, y.Mark)
-		case x.Proto != y.Proto:
-			return int(x.Proto) - int(y.Proto)
-		case x.VIP.Less(y.VIP):
-			return -1
-		case y.VIP.Less(x.VIP):
-			return 1
-		}
-		return int(x.Port) - int(y.Port)
-	})
+	slices.SortFunc(list, func(a, b lvs.ServiceStatus) int { return compareKeys(a.Service, b.Service) })
 	return list
-}
-
-// ConnStatus is a connection as a listing shows it.
-type ConnStatus struct {
-	Proto                             packet.Proto
-	Client, Virtual, Dest             packet.Addr
-	ClientPort, VirtualPort, DestPort uint16
-	State                             conntrack.State
-	Expires                           time.Duration // engine time at which it ends
-}
-
-// Conns yields every template and connection. A template's client port is 0;
-// one of a firewall mark has protocol 0 and the mark as its virtual address.
-func (d *Director) Conns(yield func(ConnStatus) bool) {
-	more := true
-	each := func(c conntrack.Conn) bool {
-		more = yield(ConnStatus{
-			Proto: c.Proto, Client: c.Client, Virtual: c.Virtual, Dest: c.Dest,
-			ClientPort: c.ClientPort, VirtualPort: c.VirtualPort, DestPort: c.DestPort,
-			State: c.State, Expires: c.Expires(),
-		})
-		return more
-	}
-	if d.templates.All(each); more {
-		d.table.All(each)
-	}
 }
 
 // Verdicts lists every verdict with its count.

@@ -23,7 +23,17 @@ const (
 	Truncated                         // cut short by the link
 	Malformed                         // a header contradicts the bytes
 	BadChecksum                       // wrong IPv4 header checksum, or ICMP checksum
-	FragmentDropped                   // a piece of a fragmented packet for a VIP
+	Reassembled                       // a fragment, joined with others to a packet that has a verdict of its own
+	FragmentRepeated                  // a fragment whose bytes were there already
+	FragmentOverlap                   // a fragment of a packet whose fragments overlap
+	FragmentBad                       // a fragment that fits no packet
+	FragmentTimeout                   // a fragment that waited for the others in vain
+	FragmentsFull                     // a fragment that made room for newer ones
+	BadOptions                        // IPv4 options with a fault: the sender is told
+	SourceRoute                       // IPv4 source route
+	ForgedSource                      // from an address that no host sends from
+	Hairpin                           // a masqueraded server's request that would go back to itself
+	ServerRefused                     // of a real server, about no connection: it is told (nat_icmp_send)
 	ShortHeader                       // transport header too short to rewrite
 	NoConnection                      // no entry and no right to start one: answered with a reset
 	NoService                         // no virtual service on this port of a VIP: refused
@@ -32,7 +42,10 @@ const (
 	ThrottledNew                      // a new connection dropped by drop_packet
 	ReplyTaken                        // replies could not be told from another connection's
 	ICMPIgnored                       // ICMP for a VIP that is neither an echo request nor about a connection
-	LocalNode                         // the real server is this host itself
+	PortsExhausted                    // no source port left towards the real server: refused
+	Delivered                         // a request for a real server that is this host itself, handed to it
+	LocalNode                         // the real server is this host itself, and cannot be handed the packet
+	StandingBy                        // another director is in charge
 	TableFull                         // conn_max connections, and none that may make way
 	TTLExceeded                       // TTL used up: the client is told
 	TooBig                            // larger than the way to the real server takes
@@ -64,8 +77,18 @@ func verdictWords() [numVerdicts][2]string {
 		Outgoing:           {"outgoing", "sent by this host itself"},
 		Truncated:          {"truncated", "cut short by the ring: raise the ring's slot size"},
 		Malformed:          {"malformed", "a header contradicts the bytes"},
-		BadChecksum:        {"bad_checksum", "wrong checksum of an IPv4 header or of ICMP"},
-		FragmentDropped:    {"fragment", "fragments are not balanced"},
+		BadChecksum:        {"bad_checksum", "wrong checksum of an IPv4 header, of ICMP or of a segment that the FTP helper reads"},
+		Reassembled:        {"reassembled", "a fragment that was joined with the others; the last one has the packet's verdict"},
+		FragmentRepeated:   {"fragment_repeated", "a fragment that was there already"},
+		FragmentOverlap:    {"fragment_overlap", "a fragment of a packet whose fragments overlap"},
+		FragmentBad:        {"fragment_bad", "a fragment that is empty, misaligned, too long or one too many, or mixes congestion marks"},
+		FragmentTimeout:    {"fragment_timeout", "a fragment whose other fragments did not come"},
+		FragmentsFull:      {"fragments_full", "a fragment given up for newer ones: too many wait"},
+		BadOptions:         {"bad_options", "IPv4 options with a wrong length or pointer: the sender is told"},
+		SourceRoute:        {"source_route", "IPv4 source route, never followed"},
+		ForgedSource:       {"forged_source", "from an address that no host sends from"},
+		Hairpin:            {"hairpin", "request of a masqueraded server that the scheduler gave back to itself"},
+		ServerRefused:      {"server_refused", "packet of a real server about no connection: told so by nat_icmp_send"},
 		ShortHeader:        {"short_header", "transport header too short to rewrite"},
 		NoConnection:       {"no_connection", "no such connection, and not its first packet: reset"},
 		NoService:          {"no_service", "no virtual service on this port of the VIP: refused"},
@@ -74,7 +97,10 @@ func verdictWords() [numVerdicts][2]string {
 		ThrottledNew:       {"drop_packet", "a new connection dropped by drop_packet"},
 		ReplyTaken:         {"reply_taken", "replies could not be told from another connection's"},
 		ICMPIgnored:        {"icmp_ignored", "ICMP for a VIP: no echo request, and about no connection"},
-		LocalNode:          {"local_node", "the real server is this host itself: left to the host"},
+		PortsExhausted:     {"ports_exhausted", "no source port left towards the real server: refused"},
+		Delivered:          {"delivered", "request handed to this host, which is the real server"},
+		LocalNode:          {"local_node", "the real server is this host itself, which cannot be handed the packet"},
+		StandingBy:         {"standby", "another director is in charge: left to the host"},
 		TableFull:          {"table_full", "a new connection refused: conn_max connections are there"},
 		TTLExceeded:        {"ttl_exceeded", "TTL used up: is there a routing loop?"},
 		TooBig:             {"too_big", "larger than the MTU towards the real server"},

@@ -8,6 +8,7 @@ import (
 	"pktdirector/dataplane"
 	"pktdirector/lvs"
 	"pktdirector/modes/dr"
+	"pktdirector/modes/fullnat"
 	"pktdirector/modes/nat"
 	"pktdirector/modes/tun"
 	"pktdirector/packet"
@@ -53,22 +54,12 @@ func newShardedWorld(t testing.TB, shards int, services ...lvs.VirtualService) *
 	t.Helper()
 	d := dataplane.New(dataplane.Options{
 		Seed: 1, Decisions: true, Shards: shards,
-		Forwarders: dataplane.Forwarders{lvs.Masq: nat.Masq{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(1)},
+		Forwarders: forwarders(),
 	})
-	d.SetLinks([]dataplane.LinkInfo{
-		{Name: "front", MAC: directorMAC[0], MTU: 1500},
-		{Name: "back", MAC: directorMAC[1], MTU: 1500},
-	})
+	d.SetLinks(links(1500))
 	prefix := netip.MustParsePrefix
 	d.SetHost(dataplane.HostTable{
-		Routes: []dataplane.Route{
-			{Dst: prefix("198.51.100.0/24"), Link: clientLink},
-			{Dst: prefix("203.0.113.0/24"), Link: clientLink},
-			{Dst: prefix("192.0.2.0/24"), Link: serverLink},
-			{Dst: prefix("2001:db8:1::/64"), Link: clientLink},
-			{Dst: prefix("2001:db8:2::/64"), Link: serverLink},
-			{Dst: prefix("100.64.0.0/10"), Link: -1},
-		},
+		Routes: routes(),
 		Addrs: []dataplane.LinkAddr{
 			{Link: clientLink, Prefix: prefix("198.51.100.254/24")}, {Link: clientLink, Prefix: prefix("203.0.113.254/24")},
 			{Link: serverLink, Prefix: prefix("192.0.2.254/24")},
@@ -76,14 +67,45 @@ func newShardedWorld(t testing.TB, shards int, services ...lvs.VirtualService) *
 		},
 	})
 	w := &world{t: t, d: d, w: d.NewWorker()}
+	learnNeighbours(d, 4)
+	w.apply(services...)
+	return w
+}
+
+// forwarders are all methods.
+func forwarders() dataplane.Forwarders {
+	return dataplane.Forwarders{lvs.Masq: nat.Masq{}, lvs.FullNAT: fullnat.Both{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(1)}
+}
+
+// links are the client net and the server net, the latter with an MTU.
+func links(mtu int) []dataplane.LinkInfo {
+	return []dataplane.LinkInfo{
+		{Name: "front", MAC: directorMAC[0], MTU: 1500},
+		{Name: "back", MAC: directorMAC[1], MTU: mtu},
+	}
+}
+
+// routes lead to both nets; one has no link, to what only the host reaches.
+func routes() []dataplane.Route {
+	prefix := netip.MustParsePrefix
+	return []dataplane.Route{
+		{Dst: prefix("198.51.100.0/24"), Link: clientLink},
+		{Dst: prefix("203.0.113.0/24"), Link: clientLink},
+		{Dst: prefix("192.0.2.0/24"), Link: serverLink},
+		{Dst: prefix("2001:db8:1::/64"), Link: clientLink},
+		{Dst: prefix("2001:db8:2::/64"), Link: serverLink},
+		{Dst: prefix("100.64.0.0/10"), Link: -1},
+	}
+}
+
+// learnNeighbours tells the director of the client and that many real servers.
+func learnNeighbours(d *dataplane.Director, servers int) {
 	d.Learn(dataplane.Neighbour{Link: clientLink, Addr: addr(client), MAC: clientMAC})
 	d.Learn(dataplane.Neighbour{Link: clientLink, Addr: addr("2001:db8:1::10"), MAC: clientMAC})
-	for i := 1; i <= 4; i++ {
+	for i := 1; i <= servers; i++ {
 		d.Learn(dataplane.Neighbour{Link: serverLink, Addr: addr(rip(i)), MAC: serverMAC(i)})
 		d.Learn(dataplane.Neighbour{Link: serverLink, Addr: addr(rip6(i)), MAC: serverMAC(i)})
 	}
-	w.apply(services...)
-	return w
 }
 
 func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }

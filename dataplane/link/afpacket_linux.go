@@ -36,7 +36,8 @@ type AFPacket struct {
 	slotSize int // of the queues' rings
 
 	writers atomic.Uint32
-	reading sync.Mutex // guards the kernel's statistics, which reading resets
+	reading sync.Mutex  // guards the kernel's statistics, which reading resets
+	handed  atomic.Bool // to another process, which reads them from now on
 
 	// sendmmsg is unix.SYS_SENDMMSG but in tests.
 	sendmmsg func(fd int, msgs []mmsghdr) (int, error)
@@ -103,13 +104,12 @@ func (l *AFPacket) addQueue(ifi *net.Interface) error {
 	if err != nil {
 		return err
 	}
-	q := &queue{link: l, conn: conn, first: len(l.queues) == 0}
+	q := &queue{link: l, conn: filtered{conn}, first: len(l.queues) == 0}
 	l.queues = append(l.queues, q)
 	if q.raw, err = conn.SyscallConn(); err != nil {
 		return err
 	}
-	q.poll = q.pollFD
-	q.copies = q.readCopies
+	q.bind()
 	if cerr := q.raw.Control(func(fd uintptr) {
 		if err = l.join(int(fd), ifi.Index); err == nil {
 			err = q.setUp(int(fd), ifi.MTU)
@@ -197,10 +197,11 @@ func (l *AFPacket) Stats() dataplane.LinkStats {
 func (l *AFPacket) countDrops() {
 	l.reading.Lock()
 	defer l.reading.Unlock()
+	if l.handed.Load() {
+		return
+	}
 	for _, q := range l.queues {
-		if s, err := q.conn.Stats(); err == nil {
-			l.rxRingDrops.Add(uint64(s.Drops))
-		}
+		l.rxRingDrops.Add(q.conn.drops())
 	}
 }
 
@@ -226,10 +227,29 @@ func (l *AFPacket) Close() error {
 	return nil
 }
 
+// socket is a packet socket.
+type socket interface {
+	SyscallConn() (syscall.RawConn, error)
+	Close() error
+	// drops returns how many frames the kernel dropped since it was last asked.
+	drops() uint64
+}
+
+// filtered is a socket of our own.
+type filtered struct{ *mdpacket.Conn }
+
+func (f filtered) drops() uint64 {
+	s, err := f.Stats()
+	if err != nil {
+		return 0
+	}
+	return uint64(s.Drops)
+}
+
 // queue is one socket with its ring. It is the link's Reader.
 type queue struct {
 	link  *AFPacket
-	conn  *mdpacket.Conn
+	conn  socket
 	raw   syscall.RawConn
 	first bool // its reader watches the interface
 
@@ -240,6 +260,12 @@ type queue struct {
 	// Bound methods, so that a Read allocates nothing.
 	poll, copies func(fd uintptr)
 	pollErr      error
+}
+
+// bind makes the bound methods.
+func (q *queue) bind() {
+	q.poll = q.pollFD
+	q.copies = q.readCopies
 }
 
 // setUp sets the socket's options and ring up, in the order that the kernel

@@ -1,8 +1,6 @@
 package link
 
 import (
-	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,18 +8,14 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/layers"
-	"github.com/google/gopacket/pcapgo"
-
+	"pktdirector/capture"
 	"pktdirector/dataplane"
 	"pktdirector/packet"
 )
 
-// Capture is a link that reads a capture file, pcap or pcapng, of Ethernet or
-// of bare IP packets, and may write another one.
+// Capture is a link that reads a capture file, of any kind that package capture
+// reads, and may write another one.
 type Capture struct {
 	counters
 	info    dataplane.LinkInfo
@@ -30,8 +24,8 @@ type Capture struct {
 	reader  *captureReader
 
 	mu   sync.Mutex // guards what follows
-	out  *pcapgo.NgWriter
-	time time.Time // of the packet read last, which what is written bears too
+	out  *capture.Writer
+	time int64 // ns: of the packet read last, which what is written bears too
 }
 
 // OpenCapture reads the capture file in. Packets written to the link go to the
@@ -68,19 +62,24 @@ func OpenCapture(in, out string, info dataplane.LinkInfo) (*Capture, error) {
 // a zero MAC making every unicast frame the link's own.
 func NewCapture(in io.Reader, out io.Writer, info dataplane.LinkInfo) (*Capture, error) {
 	l := &Capture{info: info}
-	src, err := newCaptureSource(in)
+	r, err := capture.NewReader(in, capture.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("link %s: %w", info.Name, err)
 	}
-	l.reader = &captureReader{link: l, src: src}
-	if out != nil {
-		kind := layers.LinkTypeEthernet
-		if info.Layer3 {
-			kind = layers.LinkTypeRaw
-		}
-		if l.out, err = pcapgo.NewNgWriter(out, kind); err != nil {
-			return nil, fmt.Errorf("link %s: writing a capture: %w", info.Name, err)
-		}
+	l.reader = &captureReader{link: l, file: r}
+	if out == nil {
+		return l, nil
+	}
+	kind := capture.Ethernet
+	if info.Layer3 {
+		kind = capture.Raw
+	}
+	if l.out, err = capture.NewWriter(out, capture.WriterOptions{Application: "pktdirector"}); err == nil {
+		_, err = l.out.AddInterface(capture.Interface{Name: info.Name, LinkType: kind})
+	}
+	if err != nil {
+		r.Close()
+		return nil, fmt.Errorf("link %s: %w", info.Name, err)
 	}
 	return l, nil
 }
@@ -101,9 +100,9 @@ func (l *Capture) Close() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var errs []error
+	errs := []error{l.reader.file.Close()}
 	if l.out != nil {
-		errs = append(errs, l.out.Flush())
+		errs = append(errs, l.out.Finish())
 	}
 	for _, c := range l.closers {
 		errs = append(errs, c.Close())
@@ -114,41 +113,10 @@ func (l *Capture) Close() error {
 	return nil
 }
 
-// captureSource is a capture file under either of its readers.
-type captureSource struct {
-	read func() ([]byte, gopacket.CaptureInfo, error)
-	kind func(gopacket.CaptureInfo) (layers.LinkType, error)
-}
-
-// newCaptureSource tells the file formats apart by their first bytes.
-func newCaptureSource(in io.Reader) (captureSource, error) {
-	b := bufio.NewReader(in)
-	magic, err := b.Peek(4)
-	if err != nil {
-		return captureSource{}, fmt.Errorf("reading a capture's first 4 bytes: %w", err)
-	}
-	const pcapng = 0x0a0d0d0a // a section header block, equal in both byte orders
-	if binary.BigEndian.Uint32(magic) != pcapng {
-		r, err := pcapgo.NewReader(b)
-		if err != nil {
-			return captureSource{}, fmt.Errorf("neither a pcapng nor a pcap file: %w", err)
-		}
-		return captureSource{r.ReadPacketData, func(gopacket.CaptureInfo) (layers.LinkType, error) { return r.LinkType(), nil }}, nil
-	}
-	r, err := pcapgo.NewNgReader(b, pcapgo.NgReaderOptions{WantMixedLinkType: true})
-	if err != nil {
-		return captureSource{}, fmt.Errorf("pcapng file: %w", err)
-	}
-	return captureSource{r.ReadPacketData, func(ci gopacket.CaptureInfo) (layers.LinkType, error) {
-		i, err := r.Interface(ci.InterfaceIndex)
-		return i.LinkType, err
-	}}, nil
-}
-
 type captureReader struct {
 	link *Capture
-	src  captureSource
-	n    int   // records read
+	file *capture.Reader
+	rec  capture.Record
 	end  error // what the next Read returns
 }
 
@@ -161,22 +129,11 @@ func (r *captureReader) Read(batch []*packet.Packet) (int, error) {
 			r.end = net.ErrClosed
 			break
 		}
-		data, ci, err := r.src.read()
-		if err == nil {
-			r.n++
-			var kind layers.LinkType
-			if kind, err = r.src.kind(ci); err == nil {
-				err = r.describe(batch[n], data, ci, kind)
-			}
-		}
-		switch {
-		case errors.Is(err, errOtherVLAN):
-			r.link.rxOtherVLAN.Add(1)
-		case err == io.EOF:
-			r.end = io.EOF
-		case err != nil:
-			r.end = fmt.Errorf("link %s: record %d: %w", r.link.info.Name, r.n+1, err)
-		default:
+		if err := r.file.Next(&r.rec); err == io.EOF {
+			r.end = r.ending()
+		} else if err != nil {
+			r.end = fmt.Errorf("link %s: %w", r.link.info.Name, err)
+		} else if r.describe(batch[n]) {
 			n++
 		}
 	}
@@ -186,65 +143,71 @@ func (r *captureReader) Read(batch []*packet.Packet) (int, error) {
 	return 0, r.end
 }
 
-// errOtherVLAN is of frames that are none of the link's.
-var errOtherVLAN = errors.New("another VLAN's frame")
+// ending is what ends a file: io.EOF, or an error if packets of it could not be
+// read, which nobody would learn of otherwise.
+func (r *captureReader) ending() error {
+	for _, w := range r.file.Warnings() {
+		switch w.Code {
+		case capture.CutFile, capture.SkippedType, capture.SkippedPacket, capture.SkippedSection:
+			return fmt.Errorf("link %s: %v", r.link.info.Name, w)
+		}
+	}
+	return io.EOF
+}
 
-// describe fills p from one record.
-func (r *captureReader) describe(p *packet.Packet, data []byte, ci gopacket.CaptureInfo, kind layers.LinkType) error {
-	l := r.link
+// describe fills p from a record, and reports false for one of another VLAN.
+func (r *captureReader) describe(p *packet.Packet) bool {
+	l, rec := r.link, &r.rec
+	// Of the tags only the outermost is the link's.
+	data, eth, tags := rec.Data[rec.Offset:], rec.EtherType, rec.Tags()
+	if len(tags) > 1 {
+		const tagLen = 4
+		data, eth = rec.Data[rec.Offset-(len(tags)-1)*tagLen:], tags[1].Type
+	}
 	buf := make([]byte, packet.Headroom+len(data))
 	copy(buf[packet.Headroom:], data)
 	p.Reset(buf, packet.Headroom, len(data))
-	p.Truncated = ci.CaptureLength < ci.Length
-	switch kind {
-	case layers.LinkTypeEthernet:
-		stripEthernet(p)
-	case layers.LinkTypeRaw, layers.LinkTypeIPv4, layers.LinkTypeIPv6, dltRaw, dltRawBSD:
-		p.EtherType = ipEtherType(p)
-	default:
-		return fmt.Errorf("link type %d (%s): Ethernet (1) and raw IP (101, 228, 229) can be read", kind, kind)
+	p.Truncated = rec.Truncated || eth == 0 && len(data) == 0
+	p.EtherType, p.SrcMAC, p.DstMAC = eth, rec.SrcMAC, rec.DstMAC
+	if len(tags) > 0 {
+		p.Tagged, p.VLAN, p.VLANType = true, tags[0].TCI, tags[0].Type
 	}
 	if !ours(&l.info, p.Tagged, p.VLAN) {
-		return errOtherVLAN
+		l.rxOtherVLAN.Add(1)
+		return false
 	}
-	if kind == layers.LinkTypeEthernet && !l.info.MAC.IsZero() {
-		p.Class = classify(&l.info, p.DstMAC)
-	}
+	p.Class = l.class(rec)
 	if p.Truncated {
 		l.rxTruncated.Add(1)
 	}
 	l.rxPackets.Add(1)
-	l.rxBytes.Add(uint64(ci.Length))
+	l.rxBytes.Add(uint64(rec.OrigLen))
 	l.mu.Lock()
-	l.time = ci.Timestamp
+	l.time = rec.Time
 	l.mu.Unlock()
-	return nil
+	return true
 }
 
-// The system-dependent numbers that raw IP captures bear in old files.
-const (
-	dltRaw    layers.LinkType = 12
-	dltRawBSD layers.LinkType = 14
-)
-
-// stripEthernet takes the Ethernet header and the outer tag off.
-func stripEthernet(p *packet.Packet) {
-	b := p.Bytes()
-	if len(b) < etherLen {
-		p.Truncated = true
-		p.Start = p.End
-		return
+// class tells for whom a record is: by its MAC where both it and the link's are
+// known, or as the file says.
+func (l *Capture) class(rec *capture.Record) packet.Class {
+	switch {
+	case rec.HasDst && !l.info.MAC.IsZero():
+		return classify(&l.info, rec.DstMAC)
+	case rec.HasDst || rec.Direction == capture.DirectionUnknown:
+		return packet.ToUs
+	case rec.Direction == capture.Outgoing:
+		return packet.Outgoing
 	}
-	copy(p.DstMAC[:], b)
-	copy(p.SrcMAC[:], b[6:])
-	p.EtherType = packet.EtherType(binary.BigEndian.Uint16(b[12:]))
-	p.Start += etherLen
-	if (p.EtherType == packet.EtherVLAN || p.EtherType == packet.EtherQinQ) && len(b) >= etherLen+vlanLen {
-		p.Tagged, p.VLANType = true, p.EtherType
-		p.VLAN = binary.BigEndian.Uint16(b[14:])
-		p.EtherType = packet.EtherType(binary.BigEndian.Uint16(b[16:]))
-		p.Start += vlanLen
+	switch rec.Kind {
+	case capture.Broadcast:
+		return packet.Broadcasted
+	case capture.Multicast:
+		return packet.Multicasted
+	case capture.OtherHost:
+		return packet.OtherHost
 	}
+	return packet.ToUs
 }
 
 type captureWriter struct {
@@ -295,8 +258,7 @@ func (w *captureWriter) record() bool {
 	if l.out == nil {
 		return true
 	}
-	ci := gopacket.CaptureInfo{Timestamp: l.time, CaptureLength: len(w.buf), Length: len(w.buf)}
-	return l.out.WritePacket(ci, w.buf) == nil
+	return l.out.Write(&capture.Packet{Time: l.time, Data: w.buf, OrigLen: len(w.buf)}) == nil
 }
 
 var _ dataplane.Link = (*Capture)(nil)

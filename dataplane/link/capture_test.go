@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -188,11 +189,11 @@ func TestCaptureRefuses(t *testing.T) {
 		file []byte
 		want string
 	}{
-		"an empty file":          {nil, "first 4 bytes"},
+		"an empty file":          {nil, "empty"},
 		"a text":                 {[]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "neither"},
-		"radio frames":           {pcapFile(t, layers.LinkTypeIEEE80211Radio, false, udpFrame(1, 60)), "link type 127"},
-		"a record of 300 MB":     {bigHeader, "record 1"},
-		"a file cut in a record": {pcapFile(t, layers.LinkTypeEthernet, false, udpFrame(1, 60), udpFrame(2, 60))[:24+16+74+16+20], "record 2"},
+		"radio frames":           {pcapFile(t, layers.LinkTypeIEEE80211Radio, false, udpFrame(1, 60)), "radiotap (127)"},
+		"a record of 300 MB":     {bigHeader, "packet 1"},
+		"a file cut in a record": {pcapFile(t, layers.LinkTypeEthernet, false, udpFrame(1, 60), udpFrame(2, 60))[:24+16+74+16+20], "packet 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := link.NewCapture(bytes.NewReader(c.file), nil, dataplane.LinkInfo{Name: "file"})
@@ -203,5 +204,72 @@ func TestCaptureRefuses(t *testing.T) {
 				t.Errorf("error %q, want one that says %q", err, c.want)
 			}
 		})
+	}
+}
+
+// A file that announces more than it holds must not cost memory.
+func TestAnnouncedLengthsCostNoMemory(t *testing.T) {
+	frame := udpFrame(7, 60)
+	lie := func(file []byte, at int) []byte {
+		copy(file[at:], []byte{0, 0, 0, 0xd0})
+		return file
+	}
+	for name, file := range map[string][]byte{
+		"pcap":                  append(lie(onePcap(frame)[:24], 16), lie(lie(onePcap(frame)[24:], 8), 12)...),
+		"pcapng, a packet":      lie(onePcapng(frame), 28+20+20),
+		"pcapng, a whole block": lie(onePcapng(frame), 28+20+4),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		l, err := link.NewCapture(bytes.NewReader(file), nil, dataplane.LinkInfo{Name: "file"})
+		if err == nil {
+			_, err = l.Readers()[0].Read(newBatch(1))
+		}
+		runtime.ReadMemStats(&after)
+		if err == nil || err == io.EOF {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 4<<20 {
+			t.Errorf("%s: %d bytes", name, n)
+		}
+	}
+}
+
+// A cooked capture of all interfaces says for whom each packet was, but for the MAC.
+func TestCaptureOfCookedPackets(t *testing.T) {
+	ip := udpFrame(1, 60)[14:]
+	var records []byte
+	head := []byte{0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 113, 0, 0, 0}
+	for kind := range byte(5) { // PACKET_HOST and so on
+		n := byte(16 + len(ip))
+		records = append(records, 1, 0, 0, 0, 0, 0, 0, 0, n, 0, 0, 0, n, 0, 0, 0)
+		records = append(append(records, 0, kind, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0), ip...)
+	}
+	l, err := link.NewCapture(bytes.NewReader(append(head, records...)), nil, dataplane.LinkInfo{Name: "any", MAC: leftMAC})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []packet.Class
+	for _, p := range readAll(t, l) {
+		got = append(got, p.Class)
+		if !bytes.Equal(p.Bytes(), ip) || p.EtherType != packet.EtherIPv4 || p.SrcMAC != (packet.MAC{2, 0, 0, 0, 0, 1}) {
+			t.Errorf("%+v", p)
+		}
+	}
+	if want := []packet.Class{packet.ToUs, packet.Broadcasted, packet.Multicasted, packet.OtherHost, packet.Outgoing}; !slices.Equal(got, want) {
+		t.Errorf("classes %v, want %v", got, want)
+	}
+}
+
+// Of two tags the outermost is the link's, the other stays in the packet.
+func TestCaptureOfTwoTags(t *testing.T) {
+	frame := tagged(tagged(udpFrame(1, 60), 100), 200)
+	l, err := link.NewCapture(bytes.NewReader(onePcap(frame)), nil, dataplane.LinkInfo{Name: "trunk"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := readAll(t, l)
+	if len(got) != 1 || got[0].VLAN != 200 || got[0].EtherType != packet.EtherVLAN || !bytes.Equal(got[0].Bytes(), frame[18:]) {
+		t.Errorf("%+v", got)
 	}
 }

@@ -34,6 +34,18 @@ func (c *counters) Stats() dataplane.LinkStats {
 	}
 }
 
+// goOn has the counters go on from those of another process.
+func (c *counters) goOn(s dataplane.LinkStats) {
+	for counter, value := range map[*atomic.Uint64]uint64{
+		&c.rxPackets: s.RxPackets, &c.rxBytes: s.RxBytes, &c.txPackets: s.TxPackets, &c.txBytes: s.TxBytes,
+		&c.rxRingDrops: s.RxRingDrops, &c.rxTruncated: s.RxTruncated, &c.rxOtherVLAN: s.RxOtherVLAN,
+		&c.txNoBuffer: s.TxNoBuffer, &c.txTooBig: s.TxTooBig, &c.txDown: s.TxDown, &c.txError: s.TxError,
+		&c.segmented: s.Segmented, &c.summed: s.Summed,
+	} {
+		counter.Store(value)
+	}
+}
+
 // quietLog allows at most one line a second about something that can happen at
 // line rate, and says how often it happened since the line before.
 type quietLog struct {

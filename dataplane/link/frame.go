@@ -86,6 +86,9 @@ type pieces struct {
 
 // reset begins with p. It reports false for a packet that cannot be sent.
 func (c *pieces) reset(p *packet.Packet, count *counters) bool {
+	if p.Len() == 0 {
+		return false // nothing would be sent
+	}
 	c.whole, c.cut = nil, p.GSO != packet.GSONone
 	if c.cut {
 		if c.seg.Reset(p) != nil {

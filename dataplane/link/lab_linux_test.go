@@ -43,7 +43,7 @@ type end struct {
 	mac  packet.MAC
 }
 
-// join makes a veth pair, up.
+// join makes a veth pair, up, and waits until both ends send.
 func join(t testing.TB, a, b end, mtu int) {
 	t.Helper()
 	do(t, a.host, func() error {
@@ -56,6 +56,8 @@ func join(t testing.TB, a, b end, mtu int) {
 		return up(a.name)
 	})
 	do(t, b.host, func() error { return up(b.name) })
+	hasCarrier(t, a.host, a.name)
+	hasCarrier(t, b.host, b.name)
 }
 
 func up(name string) error {
@@ -172,7 +174,7 @@ func read(t testing.TB, r dataplane.Reader, want int, match func(*packet.Packet)
 	t.Helper()
 	batch := newBatch(16)
 	n := 0
-	for end := time.Now().Add(2 * time.Second); n < want && time.Now().Before(end); {
+	for end := time.Now().Add(patience); n < want && time.Now().Before(end); {
 		k, err := r.Read(batch)
 		if err != nil {
 			t.Fatalf("Read: %v", err)
@@ -255,12 +257,28 @@ func newLog() (*slog.Logger, *logBuffer) {
 	return slog.New(slog.NewTextHandler(b, nil)), b
 }
 
+// patience is how long a test waits for what must come, on a busy machine, too.
+const patience = 30 * time.Second
+
+// hasCarrier waits until the kernel has noticed that an interface's wire is whole: it
+// does so some time after the other end comes up, and drops what is sent until then.
+func hasCarrier(t testing.TB, ns *nstest.Namespace, name string) {
+	t.Helper()
+	eventually(t, name+" has carrier", func() (up bool) {
+		edit(t, ns, name, func(l netlink.Link) error {
+			up = l.Attrs().OperState == netlink.OperUp
+			return nil
+		})
+		return up
+	})
+}
+
 // eventually waits until cond holds, two seconds at most.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !cond(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(patience); !cond(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after 5 s still not: %s", what)
+			t.Fatalf("after %v still not: %s", patience, what)
 		}
 	}
 }

@@ -61,6 +61,9 @@ func (o *AFPacketOptions) check(name string) error {
 type TundevOptions struct {
 	// MTU is set on the device; 0 leaves what the kernel chose, 1500.
 	MTU int
+	// Host: the device leads to the host's own sockets, and what the host sends by it is
+	// passed over.
+	Host bool
 	// Log takes events of the link. Nil: none.
 	Log *slog.Logger
 }

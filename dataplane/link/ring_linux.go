@@ -20,9 +20,10 @@ type ring struct {
 	slotSize int
 	slots    int
 	perBlock int
-	block    int // bytes a block
-	at       int // index of the next slot to look at
-	lent     int // slots before at that the kernel does not have back
+	block    int  // bytes a block
+	at       int  // index of the next slot to look at
+	lent     int  // slots before at that the kernel does not have back
+	lost     bool // at may not be where the kernel goes on: see find
 }
 
 // A slot begins with struct tpacket2_hdr, then struct sockaddr_ll, then free
@@ -63,12 +64,18 @@ func newRing(fd, slots, slotSize int) (*ring, error) {
 	if errno != 0 {
 		return nil, fmt.Errorf("receive ring of %d slots of %d bytes: %w", r.slots, slotSize, errno)
 	}
-	mem, err := unix.Mmap(fd, 0, blocks*r.block, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return r, r.mapInto(fd)
+}
+
+// mapInto maps the ring of the packet socket fd.
+func (r *ring) mapInto(fd int) error {
+	size := r.slots / r.perBlock * r.block
+	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("mapping the receive ring of %d bytes: %w", blocks*r.block, err)
+		return fmt.Errorf("mapping the receive ring of %d bytes: %w", size, err)
 	}
 	r.mem = mem
-	return r, nil
+	return nil
 }
 
 // unmap ends the ring; no slot may be touched any more.
@@ -94,6 +101,9 @@ func status(slot []byte) *uint32 { return (*uint32)(unsafe.Pointer(&slot[slotSta
 // next returns the next slot that the kernel filled, with its status, or nil.
 // The slot is lent until the next giveBack.
 func (r *ring) next() ([]byte, uint32) {
+	if r.lost {
+		r.find()
+	}
 	s := r.slot(r.at)
 	st := atomic.LoadUint32(status(s))
 	if st&unix.TP_STATUS_USER == 0 || r.lent == r.slots {
@@ -104,6 +114,20 @@ func (r *ring) next() ([]byte, uint32) {
 		r.at = 0
 	}
 	return s, st
+}
+
+// find looks where the kernel's frames begin, when another process may have read some:
+// at the slot that is full behind one that is not. Nothing is lent.
+func (r *ring) find() {
+	full := func(i int) bool { return atomic.LoadUint32(status(r.slot(i)))&unix.TP_STATUS_USER != 0 }
+	for i := range r.slots {
+		at := (r.at + i) % r.slots
+		if full(at) && !full((at+r.slots-1)%r.slots) {
+			r.at, r.lost = at, false
+			return
+		}
+	}
+	r.lost = !full(r.at) // either all are full, or none is
 }
 
 // giveBack gives all lent slots back to the kernel.

@@ -30,7 +30,10 @@ const tickEvery = 25 * time.Millisecond
 // and one more runs the engine's timers. All have ended when Run returns. The
 // links stay open; closing them is the caller's.
 func Run(ctx context.Context, d *dataplane.Director, links []dataplane.Link, log *slog.Logger) error {
-	r := &runner{director: d, links: links, log: logger(log), begin: time.Now()}
+	return RunWatched(ctx, d, links, log, time.Now(), nil)
+}
+
+func (r *runner) run(ctx context.Context) error {
 	r.tellLinks()
 	reading, fail := context.WithCancel(ctx)
 	defer fail()
@@ -40,8 +43,8 @@ func Run(ctx context.Context, d *dataplane.Director, links []dataplane.Link, log
 	var readers, ticker sync.WaitGroup
 	var first error
 	var once sync.Once
-	for i, l := range links {
-		for _, q := range l.Readers() {
+	for i, queues := range r.queues() {
+		for _, q := range queues {
 			readers.Go(func() {
 				if err := r.read(reading, i, q); err != nil {
 					once.Do(func() { first = err })
@@ -64,6 +67,21 @@ type runner struct {
 	log      *slog.Logger
 	begin    time.Time
 	infos    []dataplane.LinkInfo // what the engine knows; the ticker's after the start
+	watch    func(*dataplane.Worker)
+	readers  [][]dataplane.Reader // by link; those of the first run
+	moving   chan struct{}        // closed when the timers have run once
+	moved    sync.Once
+}
+
+// queues are the links' receive queues, the same each time.
+func (r *runner) queues() [][]dataplane.Reader {
+	if r.readers == nil {
+		r.readers = make([][]dataplane.Reader, len(r.links))
+		for i, l := range r.links {
+			r.readers[i] = l.Readers()
+		}
+	}
+	return r.readers
 }
 
 // now is the engine's clock.
@@ -106,6 +124,7 @@ func (r *runner) read(ctx context.Context, index int, q dataplane.Reader) error 
 			p.Link = index
 		}
 		s.send(s.worker.Process(batch[:n], r.now()))
+		s.tell()
 	}
 	return nil
 }
@@ -114,6 +133,8 @@ func (r *runner) read(ctx context.Context, index int, q dataplane.Reader) error 
 func (r *runner) tick(ctx context.Context) {
 	s := newStation(r)
 	var full fullness
+	var short shortage
+	var back bounces
 	t := time.NewTicker(tickEvery)
 	defer t.Stop()
 	for {
@@ -123,13 +144,17 @@ func (r *runner) tick(ctx context.Context) {
 		case <-t.C:
 			r.tellLinks()
 			r.tellFull(&full)
+			r.tellExhausted(&short)
+			r.tellBounced(&back)
 			s.send(s.worker.Tick(r.now()))
+			s.tell()
+			r.moved.Do(func() { close(r.moving) })
 		}
 	}
 }
 
-// noticeEvery is the least time between two lines in the log about a full
-// connection table.
+// noticeEvery is the least time between two lines in the log about one
+// shortage: a full connection table, or source ports that ran out.
 const noticeEvery = 10 * time.Second
 
 // fullness is what the log has been told of a full connection table.
@@ -160,10 +185,11 @@ type station struct {
 	worker  *dataplane.Worker
 	writers []dataplane.Writer
 	sorted  [][]*packet.Packet // by link
+	watch   func(*dataplane.Worker)
 }
 
 func newStation(r *runner) *station {
-	s := &station{worker: r.director.NewWorker(), sorted: make([][]*packet.Packet, len(r.links))}
+	s := &station{worker: r.director.NewWorker(), sorted: make([][]*packet.Packet, len(r.links)), watch: r.watch}
 	for _, l := range r.links {
 		s.writers = append(s.writers, l.NewWriter())
 	}

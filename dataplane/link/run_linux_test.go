@@ -83,37 +83,6 @@ func TestOneArmForwardsOnce(t *testing.T) {
 	}
 }
 
-// Field case 20 through the whole director: a lone SYN does not wait.
-func TestDirectorAddsLittleLatency(t *testing.T) {
-	_, _, far, stop := oneArm(t, lvs.Route)
-	defer stop()
-	at := open(t, far, "eth0", link.AFPacketOptions{Promiscuous: true})
-	raw := newRawSender(t, far, "eth0")
-	var slow time.Duration
-	for range 3 {
-		var delays []time.Duration
-		for i := range 20 {
-			time.Sleep(40 * time.Millisecond)
-			s := spec(packet.SYN, 0)
-			s.Src = fmt.Sprintf("%s:%d", testClient, 20000+i)
-			frame := ethernet(packettest.Build(t, s), leftMAC)
-			begin := time.Now()
-			raw.send(t, frame)
-			if n := read(t, at.Readers()[0], 1, func(p *packet.Packet) bool { return p.DstMAC == testServerMAC }, func(*packet.Packet) {
-				delays = append(delays, time.Since(begin))
-			}); n != 1 {
-				t.Fatal("the SYN was not forwarded")
-			}
-		}
-		slices.Sort(delays)
-		t.Logf("median %v, largest %v", delays[10], delays[19])
-		if slow = delays[19]; slow < 2*time.Millisecond {
-			return
-		}
-	}
-	t.Errorf("a lone SYN took %v through the director, want less than 2 ms", slow)
-}
-
 // 8 queues on one interface share one director without loss of count.
 func TestRunWithSeveralQueues(t *testing.T) {
 	leakCheck(t)

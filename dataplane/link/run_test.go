@@ -14,6 +14,7 @@ import (
 	"pktdirector/dataplane/link"
 	"pktdirector/lvs"
 	"pktdirector/modes/dr"
+	"pktdirector/modes/fullnat"
 	"pktdirector/modes/nat"
 	"pktdirector/modes/tun"
 	"pktdirector/packet"
@@ -39,7 +40,7 @@ func newDirector(t testing.TB, m lvs.Method, front, back int) *dataplane.Directo
 	t.Helper()
 	d := dataplane.New(dataplane.Options{
 		Seed:       1,
-		Forwarders: dataplane.Forwarders{lvs.Masq: nat.Masq{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(1)},
+		Forwarders: dataplane.Forwarders{lvs.Masq: nat.Masq{}, lvs.FullNAT: fullnat.Both{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(1)},
 	})
 	addr := packet.MustParseAddr
 	d.SetHost(dataplane.HostTable{

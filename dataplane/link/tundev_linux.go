@@ -27,8 +27,8 @@ type Tundev struct {
 	log    *slog.Logger
 	unsent quietLog
 	name   string
+	host   bool // TundevOptions.Host
 	info   atomic.Pointer[dataplane.LinkInfo]
-	dev    *water.Interface
 	file   *os.File
 	raw    syscall.RawConn
 	asking int // a socket to ask for the interface's state
@@ -42,8 +42,18 @@ func OpenTundev(name string, o TundevOptions) (*Tundev, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link %s: /dev/net/tun: %w: %s", name, err, tundevRemedy(err))
 	}
-	l := &Tundev{log: logger(o.Log).With("link", name), name: dev.Name(), dev: dev, asking: -1}
-	if err := l.start(o.MTU); err != nil {
+	file, ok := dev.ReadWriteCloser.(*os.File)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("link %s: the TUN device is a %T, want an *os.File", name, dev.ReadWriteCloser), dev.Close())
+	}
+	l := &Tundev{log: logger(o.Log).With("link", name), name: dev.Name(), host: o.Host, file: file, asking: -1}
+	if err = l.start(); err == nil {
+		err = setUp(l.asking, l.name, o.MTU)
+	}
+	if err == nil {
+		err = l.observe()
+	}
+	if err != nil {
 		l.Close()
 		return nil, fmt.Errorf("link %s: %w", name, err)
 	}
@@ -65,24 +75,16 @@ func tundevRemedy(err error) string {
 	return "use an afpacket link"
 }
 
-func (l *Tundev) start(mtu int) error {
-	file, ok := l.dev.ReadWriteCloser.(*os.File)
-	if !ok {
-		return fmt.Errorf("the TUN device is a %T, want an *os.File", l.dev.ReadWriteCloser)
-	}
-	l.file = file
+func (l *Tundev) start() error {
 	var err error
-	if l.raw, err = file.SyscallConn(); err != nil {
+	if l.raw, err = l.file.SyscallConn(); err != nil {
 		return err
 	}
 	// The device is in the network namespace of this thread, and so is the socket.
 	if l.asking, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
-	if err := setUp(l.asking, l.name, mtu); err != nil {
-		return err
-	}
-	return l.observe()
+	return nil
 }
 
 // observe takes the device's present index and MTU.
@@ -97,7 +99,7 @@ func (l *Tundev) observe() error {
 	if was := l.info.Load(); was != nil && was.MTU != s.mtu {
 		l.log.Info("the MTU changed", "from", was.MTU, "to", s.mtu)
 	}
-	l.info.Store(&dataplane.LinkInfo{Name: l.name, Index: s.index, MTU: s.mtu, Layer3: true})
+	l.info.Store(&dataplane.LinkInfo{Name: l.name, Index: s.index, MTU: s.mtu, Layer3: true, Host: l.host})
 	return nil
 }
 
@@ -120,7 +122,7 @@ func (l *Tundev) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	err := l.dev.Close()
+	err := l.file.Close()
 	if l.asking >= 0 {
 		err = errors.Join(err, unix.Close(l.asking))
 	}
@@ -211,6 +213,9 @@ func (r *tundevReader) readFD(fd uintptr) bool {
 		p := r.batch[r.n]
 		p.Reset(buf, packet.Headroom, n)
 		p.EtherType = ipEtherType(p)
+		if p.Class = packet.ToUs; l.host {
+			p.Class = packet.Outgoing
+		}
 		bytes += uint64(n)
 		r.n++
 	}
