@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,21 +49,28 @@ func Check(ctx context.Context, p Plan) ([]Finding, error) {
 	for n, l := range p.Links {
 		if l.Tundev {
 			c.tundev(l)
+		} else if l.Local {
+			c.tunDevice(l)
 		} else {
 			c.card(n, l)
 		}
 	}
 	c.mtus()
 	c.vips()
+	c.sources()
 	c.servers()
+	c.marks()
 	if raw {
 		c.others(ctx)
 	}
 	return c.findings, nil
 }
 
+// find notes a finding, once: several services may have one real server.
 func (c *checker) find(s Severity, remedy, what string, args ...any) {
-	c.findings = append(c.findings, Finding{s, fmt.Sprintf(what, args...), remedy})
+	if f := (Finding{s, fmt.Sprintf(what, args...), remedy}); !slices.Contains(c.findings, f) {
+		c.findings = append(c.findings, f)
+	}
 }
 
 // rights checks the process's capabilities and nftables; it reports whether
@@ -107,7 +115,8 @@ func capabilities() (uint64, error) {
 	return uint64(data[0].Effective) | uint64(data[1].Effective)<<32, nil
 }
 
-func (c *checker) tundev(l Link) {
+// tunDevice looks whether a TUN device can be made.
+func (c *checker) tunDevice(l Link) {
 	if f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err != nil {
 		remedy := "modprobe tun"
 		if errors.Is(err, os.ErrPermission) {
@@ -117,6 +126,10 @@ func (c *checker) tundev(l Link) {
 	} else {
 		f.Close()
 	}
+}
+
+func (c *checker) tundev(l Link) {
+	c.tunDevice(l)
 	for _, s := range []struct{ name, good string }{
 		{"ipv4/ip_forward", "1"}, {"ipv4/conf/all/rp_filter", "0"},
 	} {
@@ -196,7 +209,7 @@ func (c *checker) mtus() {
 	low, high := -1, -1
 	mtu := func(n int) int { return c.all.named(c.Links[n].Name).Attrs().MTU }
 	for n, l := range c.Links {
-		if l.Tundev || c.all.named(l.Name) == nil {
+		if l.Tundev || l.Local || c.all.named(l.Name) == nil {
 			continue
 		}
 		if least := c.leastMTU(); mtu(n) < least {
@@ -214,11 +227,28 @@ func (c *checker) mtus() {
 			"MTU of link %s is %d, of link %s %d: large packets from the one do not fit the other, and clients must heed ICMP",
 			c.Links[low].Name, mtu(low), c.Links[high].Name, mtu(high))
 	}
-	if low >= 0 && mtu(low) <= 1500 && c.uses(lvs.Tunnel) {
-		c.find(Note, "use MTU 1520 between director and servers, or lower the servers' MSS (advmss) by 20",
-			"TUN adds an outer header of 20 bytes (40 over IPv6), and the MTU of link %s is %d: full-sized requests from clients are answered with ICMP \"too big\"",
-			c.Links[low].Name, mtu(low))
+	if headers := c.tunnelHeaders(); low >= 0 && headers > 0 && mtu(low) < ethernetMTU+headers {
+		c.find(Note, fmt.Sprintf("use MTU %d between director and servers, or lower the servers' MSS (advmss) by %d", ethernetMTU+headers, headers),
+			"tunnels put up to %d bytes in front of a packet, and the MTU of link %s is %d: full-sized requests from clients are answered with ICMP \"too big\"",
+			headers, c.Links[low].Name, mtu(low))
 	}
+}
+
+// ethernetMTU is the size of packet that clients send when nothing tells them of
+// another.
+const ethernetMTU = 1500
+
+// tunnelHeaders returns the most bytes that a tunnel to one of the real servers
+// puts in front of a packet; 0: there are no tunnels.
+func (c *checker) tunnelHeaders() (most int) {
+	for _, s := range c.Rules.Services {
+		for _, rs := range s.Servers {
+			if rs.Method == lvs.Tunnel {
+				most = max(most, rs.Tunnel.HeaderLen(rs.RIP))
+			}
+		}
+	}
+	return most
 }
 
 // leastMTU is 1280 with IPv6 services (RFC 8200 section 5), else 576, below
@@ -250,12 +280,13 @@ func (c *checker) uses(m lvs.Method) bool {
 	return false
 }
 
+// hasTundev reports whether one of the links is a tundev.
+func (c *checker) hasTundev() bool {
+	return slices.ContainsFunc(c.Links, func(l Link) bool { return l.Tundev })
+}
+
 // vips tells of VIPs that the host itself has.
 func (c *checker) vips() {
-	tundev := false
-	for _, l := range c.Links {
-		tundev = tundev || l.Tundev
-	}
 	for _, vip := range VIPs(c.Rules) {
 		for _, a := range c.addrs {
 			p, ok := prefixOf(a.IPNet)
@@ -264,7 +295,7 @@ func (c *checker) vips() {
 				continue
 			}
 			remedy := fmt.Sprintf("ip addr del %s dev %s", p, i.Attrs().Name)
-			if tundev {
+			if c.hasTundev() {
 				c.find(Fault, remedy, "VIP %s is configured on %s, so the host would not route it into the tundev", vip, i.Attrs().Name)
 			} else {
 				c.find(Note, remedy+" if nothing else needs it",
@@ -276,13 +307,9 @@ func (c *checker) vips() {
 
 // servers looks for real servers that no route leads to.
 func (c *checker) servers() {
-	told := map[packet.Addr]bool{}
 	for _, s := range c.Rules.Services {
 		for _, rs := range s.Servers {
-			if told[rs.RIP] {
-				continue
-			}
-			told[rs.RIP] = true
+			c.localServer(s, rs)
 			route, ok := c.lookup(rs.RIP.Netip())
 			switch {
 			case !ok || route.Link < 0:
@@ -294,8 +321,8 @@ func (c *checker) servers() {
 			case rs.Method == lvs.Route && route.Gateway.IsValid():
 				c.find(Fault, "put it on one segment with the director, or use tun",
 					"real server %s: is behind the gateway %s, and dr reaches only machines on the director's own segment", rs.RIP, route.Gateway)
-			case rs.Method == lvs.Tunnel && !rs.RIP.Is4():
-				c.narrowTunnel(rs.RIP, route)
+			case rs.Method == lvs.Tunnel && !s.Is4():
+				c.narrowTunnel(rs, route)
 			}
 		}
 	}
@@ -312,26 +339,27 @@ func (c *checker) servers() {
 }
 
 // narrowTunnel tells of a way to a real server on which the smallest packet
-// size that every IPv6 sender may use does not fit an outer header. The sender
-// is never told less than that (RFC 8200 section 5), so its packets in between
-// are lost for good.
-func (c *checker) narrowTunnel(rip packet.Addr, route dataplane.Route) {
-	const smallest, outer = 1280, packet.IPv6HeaderLen
+// size that every IPv6 sender may use does not fit behind the tunnel's headers.
+// The sender is never told less than that (RFC 8200 section 5), so its packets in
+// between are lost for good.
+func (c *checker) narrowTunnel(rs lvs.RealServer, route dataplane.Route) {
+	const smallest = 1280
+	headers := rs.Tunnel.HeaderLen(rs.RIP)
 	l := c.Links[route.Link]
 	i := c.all.named(l.Name)
 	if i == nil {
 		return // a tundev is not there yet
 	}
-	mtu, remedy := i.Attrs().MTU, fmt.Sprintf("ip link set %s mtu %d, or more", l.Name, smallest+outer)
+	mtu, remedy := i.Attrs().MTU, fmt.Sprintf("ip link set %s mtu %d, or more", l.Name, smallest+headers)
 	if route.MTU > 0 && route.MTU < mtu {
-		mtu, remedy = route.MTU, fmt.Sprintf("give the route to %s an mtu of %d or more, or none", route.Dst, smallest+outer)
+		mtu, remedy = route.MTU, fmt.Sprintf("give the route to %s an mtu of %d or more, or none", route.Dst, smallest+headers)
 	}
-	if mtu >= smallest+outer {
+	if mtu >= smallest+headers {
 		return
 	}
 	c.find(Warning, remedy,
-		"real server %s: MTU %d towards it leaves %d beside the outer header of %d bytes, but IPv6 hosts may send %d always: packets larger than %d are lost, whatever their sender is told",
-		rip, mtu, mtu-outer, outer, smallest, mtu-outer)
+		"real server %s: MTU %d towards it leaves %d beside the tunnel's headers of %d bytes, but IPv6 hosts may send %d always: packets larger than %d are lost, whatever their sender is told",
+		rs.RIP, mtu, mtu-headers, headers, smallest, mtu-headers)
 }
 
 // lookup finds the most specific route, and of several the one with the

@@ -11,6 +11,7 @@ import (
 	"pktdirector/dataplane"
 	"pktdirector/host"
 	"pktdirector/lvs"
+	"pktdirector/packet"
 	"pktdirector/testbed/nstest"
 )
 
@@ -19,6 +20,15 @@ func ipv4Rules() lvs.Ruleset {
 	r := webRules()
 	r.Services = r.Services[:2]
 	return r
+}
+
+// fullNAT makes the servers of the plan's first service FullNAT ones.
+func fullNAT(p *host.Plan, src lvs.Sources) {
+	s := &p.Rules.Services[0]
+	s.Sources = src
+	for i := range s.Servers {
+		s.Servers[i].Method = lvs.FullNAT
+	}
 }
 
 // Each case breaks one thing on a host where all is well and names the line
@@ -44,6 +54,10 @@ func TestCheckFindsWhatWouldBreakForwarding(t *testing.T) {
 				}
 			})
 		}, []string{"warning: link eth0: has no carrier"}},
+		{"a firewall mark that no rule gives", func(_ *testing.T, p *host.Plan, _ *peer) {
+			p.Rules.Services = append(p.Rules.Services, lvs.VirtualService{ServiceKey: lvs.ServiceKey{Mark: 9}})
+			p.Rules.Marks = []lvs.MarkRule{{Mark: 8, Link: -1}}
+		}, []string{"warning: service FWM 9: no rule under marks gives its mark", "write one with fwmark: 9"}},
 		{"a link without Ethernet", func(_ *testing.T, p *host.Plan, _ *peer) { p.Links[0].Name = "lo" },
 			[]string{`error: link lo: is of type "loopback"`}},
 		{"no address", func(t *testing.T, p *host.Plan, _ *peer) {
@@ -62,7 +76,19 @@ func TestCheckFindsWhatWouldBreakForwarding(t *testing.T) {
 			[]string{"error: link eth1: MTU 500 is below the 576", "ip link set eth1 mtu 1500"}},
 		{"an MTU too small for tunnels", func(_ *testing.T, p *host.Plan, _ *peer) {
 			p.Rules.Services[1].Servers[0].Method = lvs.Tunnel
-		}, []string{"note: TUN adds an outer header of 20 bytes", "1500"}},
+		}, []string{"note: tunnels put up to 20 bytes in front of a packet", "1500", "use MTU 1520", "by 20"}},
+		{"an MTU too small for the largest of some tunnels", func(_ *testing.T, p *host.Plan, _ *peer) {
+			for i, tunnel := range []lvs.TunnelInfo{{Type: lvs.GUE, Port: 6080}, {Type: lvs.GRE, Checksum: lvs.Checksum}} {
+				p.Rules.Services[i].Servers[0].Method = lvs.Tunnel
+				p.Rules.Services[i].Servers[0].Tunnel = tunnel
+			}
+		}, []string{"note: tunnels put up to 32 bytes in front of a packet", "1500", "use MTU 1532", "by 32"}},
+		{"an MTU too small for IPv6 in GRE over IPv4", func(t *testing.T, p *host.Plan, _ *peer) {
+			tunnelIPv6(t, p)
+			s := &p.Rules.Services[0].Servers[0]
+			s.RIP, s.Tunnel = addr("192.0.2.11"), lvs.TunnelInfo{Type: lvs.GRE, Checksum: lvs.Checksum}
+			mtu(t, "eth1", 1307)
+		}, []string{"warning: real server 192.0.2.11: MTU 1307 towards it leaves 1279 beside the tunnel's headers of 28 bytes", "1280", "ip link set eth1 mtu 1308"}},
 		{"an MTU too small for IPv6 in IPv6", func(t *testing.T, p *host.Plan, _ *peer) {
 			tunnelIPv6(t, p)
 			mtu(t, "eth1", 1319)
@@ -96,6 +122,33 @@ func TestCheckFindsWhatWouldBreakForwarding(t *testing.T) {
 			p.Links = append(p.Links, host.Link{Name: "br0"})
 			p.Merged = []string{"br0"}
 		}, []string{"error: link br0: GRO merges received segments", "ethtool -K br0 gro off"}},
+		{"a real server that is this host", func(_ *testing.T, p *host.Plan, _ *peer) {
+			p.Rules.Services[0].Servers[0].RIP = addr("192.0.2.1")
+		}, []string{"warning: real server 192.0.2.1: is an address of this host, on eth1, to which the director hands nothing", "a network namespace of its own"}},
+		{"a real server that is this host, without the VIP", func(_ *testing.T, p *host.Plan, _ *peer) {
+			p.Links = append(p.Links, host.Link{Name: "self0", Local: true})
+			s := &p.Rules.Services[0]
+			s.Servers[0].RIP, s.Servers[0].Port = addr("192.0.2.1"), s.Port
+		}, []string{"warning: real server 192.0.2.1: is an address of this host, which has not the VIP 203.0.113.80", "ip addr add 203.0.113.80/32 dev lo"}},
+		{"a real server that is this host, on another port", func(_ *testing.T, p *host.Plan, _ *peer) {
+			p.Links = append(p.Links, host.Link{Name: "self0", Local: true})
+			s := &p.Rules.Services[0]
+			s.Servers[0].RIP, s.Servers[0].Port = addr("192.0.2.1"), s.Port+1
+		}, []string{"whose port 81 nobody translates (local_node)", "let it listen on the service's port 80"}},
+		{"FullNAT from an address of the director's alone", func(_ *testing.T, p *host.Plan, _ *peer) {
+			fullNAT(p, lvs.Sources{Addrs: []packet.Addr{addr("192.0.2.200")}})
+		}, nil},
+		{"FullNAT from the host's address", func(_ *testing.T, p *host.Plan, _ *peer) { fullNAT(p, lvs.Sources{}) }, nil},
+		{"FullNAT by ports of the host's own connections", func(_ *testing.T, p *host.Plan, _ *peer) {
+			fullNAT(p, lvs.Sources{Ports: lvs.PortRange{From: 60000, To: 61000}})
+		}, []string{"warning: service ", "source ports 60000-61000 of this host's address are among those of its own connections (ip_local_port_range 32768-60999)", "write source_ports below 32768"}},
+		{"FullNAT from an address in no subnet", func(_ *testing.T, p *host.Plan, _ *peer) {
+			fullNAT(p, lvs.Sources{Addrs: []packet.Addr{addr("10.77.0.1")}})
+		}, []string{"note: source address 10.77.0.1 lies in no subnet of this host", "give them a route"}},
+		{"FullNAT from an address that another machine has", func(_ *testing.T, p *host.Plan, _ *peer) {
+			fullNAT(p, lvs.Sources{Addrs: []packet.Addr{addr("192.0.2.11")}})
+			p.Rules.Services[0].Servers[0].RIP = addr("192.0.2.12")
+		}, []string{"error: source address 192.0.2.11: another machine on eth1 answers for it"}},
 		{"an address from the configuration", func(t *testing.T, p *host.Plan, _ *peer) {
 			cable(t, newPeer(t), "eth2", "x", nil, nil)
 			p.Links = append(p.Links, host.Link{Name: "eth2"})
@@ -178,18 +231,47 @@ func tunnelIPv6(t *testing.T, p *host.Plan) {
 	p.Rules.Services[0].Servers[0].Method = lvs.Tunnel
 }
 
-func TestCheckIsContentWithAnMTUForIPv6InIPv6(t *testing.T) {
-	nstest.Enter(t)
-	cable(t, newPeer(t), "eth1", "s0", []string{"192.0.2.1/24"}, nil)
-	p := host.Plan{Links: []host.Link{{Name: "eth1"}}}
-	tunnelIPv6(t, &p)
-	mtu(t, "eth1", 1320)
-	findings, err := host.Check(t.Context(), p)
-	must(t, err)
-	for _, f := range findings {
-		if strings.Contains(f.What, "towards it leaves") {
-			t.Errorf("an MTU of 1320 is enough, and check says %v", f)
-		}
+// Every tunnel needs room for its headers and the smallest MTU of IPv6, but only
+// where it carries IPv6.
+func TestCheckIsContentWithAnMTUThatTunnelsFit(t *testing.T) {
+	gue := lvs.TunnelInfo{Type: lvs.GUE, Port: 6080}
+	for _, c := range []struct {
+		name   string
+		rip    string
+		tunnel lvs.TunnelInfo
+		v4     bool // the service
+		mtu    int
+		warns  bool
+	}{
+		{"IPv6 in IPv6", "2001:db8:2::11", lvs.TunnelInfo{}, false, 1320, false},
+		{"IPv6 in IPv6, a byte less", "2001:db8:2::11", lvs.TunnelInfo{}, false, 1319, true},
+		{"IPv6 in IPv4", "192.0.2.11", lvs.TunnelInfo{}, false, 1300, false},
+		{"IPv6 in IPv4, a byte less", "192.0.2.11", lvs.TunnelInfo{}, false, 1299, true},
+		{"IPv6 in GUE over IPv6", "2001:db8:2::11", gue, false, 1332, false},
+		{"IPv6 in GUE over IPv6, a byte less", "2001:db8:2::11", gue, false, 1331, true},
+		{"IPv4 in GUE over IPv6", "2001:db8:2::11", gue, true, 1300, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			nstest.Enter(t)
+			cable(t, newPeer(t), "eth1", "s0", []string{"192.0.2.1/24"}, nil)
+			p := host.Plan{Links: []host.Link{{Name: "eth1"}}}
+			tunnelIPv6(t, &p)
+			s := &p.Rules.Services[0]
+			s.Servers[0].RIP, s.Servers[0].Tunnel = addr(c.rip), c.tunnel
+			if c.v4 {
+				s.VIP = addr("203.0.113.80")
+			}
+			mtu(t, "eth1", c.mtu)
+			findings, err := host.Check(t.Context(), p)
+			must(t, err)
+			warned := false
+			for _, f := range findings {
+				warned = warned || strings.Contains(f.What, "towards it leaves")
+			}
+			if warned != c.warns {
+				t.Errorf("MTU %d: %v", c.mtu, findings)
+			}
+		})
 	}
 }
 

@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"net"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -12,15 +14,35 @@ import (
 // askAtOnce bounds how many questions are out at a time: each is a socket.
 const askAtOnce = 64
 
-// others asks the segments of the links whether another machine has a VIP.
+// claimed lists the addresses that the director is going to answer for.
+func (c *checker) claimed() []packet.Addr {
+	all := VIPs(c.Rules)
+	for _, a := range c.Rules.SourceAddrs() {
+		if _, _, own := c.owner(a); !own {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// role names an address that the director is going to answer for.
+func (c *checker) role(a netip.Addr) string {
+	if slices.Contains(VIPs(c.Rules), packet.AddrFrom(a)) {
+		return "VIP " + a.String()
+	}
+	return "source address " + a.String()
+}
+
+// others asks the segments of the links whether another machine has a VIP or a
+// source address.
 func (c *checker) others(ctx context.Context) {
 	var questions []*question
 	for _, l := range c.Links {
 		i := c.all.of(l)
-		if l.Tundev || i == nil || i.Attrs().Flags&net.FlagUp == 0 || i.Attrs().EncapType != "ether" {
+		if l.Tundev || l.Local || i == nil || i.Attrs().Flags&net.FlagUp == 0 || i.Attrs().EncapType != "ether" {
 			continue
 		}
-		for _, vip := range VIPs(c.Rules) {
+		for _, vip := range c.claimed() {
 			// Where no socket can be opened, other findings tell why.
 			if q, err := openQuestion(i.Attrs().Name, vip.Netip()); err == nil {
 				questions = append(questions, q)
@@ -54,6 +76,6 @@ func (c *checker) askAll(ctx context.Context, questions []*question) {
 			list = append(list, m.String())
 		}
 		c.find(Fault, "take the address from that machine, or give a DR server arp_ignore=1 and arp_announce=2 before its VIP",
-			"VIP %s: another machine on %s answers for it (%s)", questions[n].target, questions[n].dev, strings.Join(list, ", "))
+			"%s: another machine on %s answers for it (%s)", c.role(questions[n].target), questions[n].dev, strings.Join(list, ", "))
 	}
 }

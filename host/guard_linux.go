@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
@@ -13,8 +14,12 @@ import (
 )
 
 // tableName is what the director's two nftables tables (families inet and
-// arp) are called.
-const tableName = "pktdirector"
+// arp) are called, and otherName what those of one are called that takes over from a
+// director with the first name: for a moment both guard.
+const (
+	tableName = "pktdirector"
+	otherName = "pktdirector_2"
+)
 
 // guardPriority puts the guard's chain before defragmentation (-400): what is
 // dropped here costs the host nothing more, and connection tracking never
@@ -35,18 +40,30 @@ type Guard struct {
 	wide  *nftables.Chain // what no set can say
 	sets  guardSets
 	owned bool
+	alone bool // no other director's tables may be there
 }
 
 // NewGuard installs the tables, with nothing to guard yet. Tables that a
 // killed director left behind are replaced.
-func NewGuard() (*Guard, error) { return newGuard(true) }
+func NewGuard() (*Guard, error) { return newGuard(tableName, true, true) }
+
+// NewGuardBeside installs tables beside those of a director that is about to leave,
+// whose Guard.Name is beside.
+func NewGuardBeside(beside string) (*Guard, error) {
+	name := tableName
+	if beside == name {
+		name = otherName
+	}
+	return newGuard(name, true, false)
+}
 
 // newGuard installs the tables, owned by the socket if the kernel knows that
-// and own is set.
-func newGuard(own bool) (*Guard, error) {
+// and own is set. alone: of all names there may be no others.
+func newGuard(name string, own, alone bool) (*Guard, error) {
 	g := &Guard{
-		inet: &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet},
-		arp:  &nftables.Table{Name: tableName, Family: nftables.TableFamilyARP},
+		inet:  &nftables.Table{Name: name, Family: nftables.TableFamilyINet},
+		arp:   &nftables.Table{Name: name, Family: nftables.TableFamilyARP},
+		alone: alone,
 	}
 	var raw *netlink.Conn
 	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
@@ -58,13 +75,17 @@ func newGuard(own bool) (*Guard, error) {
 	}
 	g.conn = conn
 	if err := g.install(raw, own); err != nil {
-		return nil, errors.Join(fmt.Errorf("nftables: table %s: %w", tableName, err), conn.CloseLasting())
+		return nil, errors.Join(fmt.Errorf("nftables: table %s: %w", name, err), conn.CloseLasting())
 	}
 	return g, nil
 }
 
 func (g *Guard) install(raw *netlink.Conn, own bool) error {
-	if err := deleteTables(g.conn); err != nil {
+	which := g.names()
+	if g.alone {
+		which = allNames()
+	}
+	if err := deleteTables(g.conn, which); err != nil {
 		return err
 	}
 	// The library cannot set table flags, so the tables are made by a message
@@ -111,9 +132,22 @@ func (g *Guard) Apply(r GuardRules) error {
 	}
 	g.replaceWide(r)
 	if err := g.conn.Flush(); err != nil {
-		return fmt.Errorf("nftables: table %s: %w", tableName, err)
+		return fmt.Errorf("nftables: table %s: %w", g.Name(), err)
 	}
 	return nil
+}
+
+// Name is what the guard's tables are called.
+func (g *Guard) Name() string { return g.inet.Name }
+
+func (g *Guard) names() []string { return []string{g.Name()} }
+
+func allNames() []string { return []string{tableName, otherName} }
+
+// RemoveBeside removes the tables that a director has left which was to take over from
+// this one and was killed.
+func (g *Guard) RemoveBeside() error {
+	return deleteTables(g.conn, slices.DeleteFunc(allNames(), func(n string) bool { return n == g.Name() }))
 }
 
 // Owned reports whether the kernel removes the tables by itself when the
@@ -122,7 +156,7 @@ func (g *Guard) Owned() bool { return g.owned }
 
 // Close removes everything the guard installed.
 func (g *Guard) Close() error {
-	err := deleteTables(g.conn)
+	err := deleteTables(g.conn, g.names())
 	return errors.Join(err, g.conn.CloseLasting())
 }
 
@@ -132,36 +166,37 @@ func removeTables() (found bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("nftables: open: %w", err)
 	}
-	tables, err := ourTables(conn)
+	tables, err := ourTables(conn, allNames())
 	if err != nil || len(tables) == 0 {
 		return false, err
 	}
-	return true, deleteTables(conn)
+	return true, deleteTables(conn, allNames())
 }
 
-func ourTables(conn *nftables.Conn) ([]*nftables.Table, error) {
+func ourTables(conn *nftables.Conn, names []string) ([]*nftables.Table, error) {
 	all, err := conn.ListTables()
 	if err != nil {
 		return nil, fmt.Errorf("nftables: list tables: %w", err)
 	}
 	return slices.DeleteFunc(all, func(t *nftables.Table) bool {
-		return t.Name != tableName || t.Family != nftables.TableFamilyINet && t.Family != nftables.TableFamilyARP
+		return !slices.Contains(names, t.Name) || t.Family != nftables.TableFamilyINet && t.Family != nftables.TableFamilyARP
 	}), nil
 }
 
-func deleteTables(conn *nftables.Conn) error {
-	tables, err := ourTables(conn)
+func deleteTables(conn *nftables.Conn, names []string) error {
+	tables, err := ourTables(conn, names)
 	if err != nil {
 		return err
 	}
 	for _, t := range tables {
 		conn.DelTable(t)
 	}
+	what := strings.Join(names, ", ")
 	if err := conn.Flush(); err != nil {
 		if errors.Is(err, unix.EPERM) {
-			return fmt.Errorf("table %s: %w (%w)", tableName, ErrOtherDirector, err)
+			return fmt.Errorf("table %s: %w (%w)", what, ErrOtherDirector, err)
 		}
-		return fmt.Errorf("delete table %s: %w", tableName, err)
+		return fmt.Errorf("delete table %s: %w", what, err)
 	}
 	return nil
 }

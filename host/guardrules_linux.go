@@ -191,10 +191,15 @@ func (f ipFamily) later() []expr.Any {
 }
 
 // notLocal matches packets whose destination is no address of this host.
-func notLocal() []expr.Any {
+func notLocal() []expr.Any { return isLocal(expr.CmpOpNeq) }
+
+// local matches packets whose destination is an address of this host.
+func local() []expr.Any { return isLocal(expr.CmpOpEq) }
+
+func isLocal(op expr.CmpOp) []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)}}
+		&expr.Cmp{Op: op, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)}}
 }
 
 func icmp(p packet.Proto, kind byte) []expr.Any {

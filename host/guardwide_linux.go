@@ -43,6 +43,37 @@ func (g *Guard) replaceWide(r GuardRules) {
 		f := familyOf(!p.RIP.Is4())
 		rule(expr.VerdictDrop, f.is(), f.inPrefix(f.srcAt, hostPrefix(p.RIP)), l4proto(byte(p.Proto)), portIn(thSport, p.Ports), notLocal())
 	}
+	g.replaceSources(r, rule)
+}
+
+// replaceSources makes the rules for FullNAT's source addresses anew. As nft would
+// list some:
+//
+//	ip daddr 10.2.0.200 fib daddr type != local drop
+//	ip daddr 10.2.0.1 ip saddr 10.2.0.11 meta l4proto tcp th sport 80 th dport 1024-32767 drop
+//
+// The first is about an address that is the director's alone; whether it is, the
+// kernel's routing table tells. On one that the host has, only servers' answers to
+// the director's ports are the director's. Where no address was given the second
+// stands with "fib daddr type local" in place of one.
+func (g *Guard) replaceSources(r GuardRules, rule func(expr.VerdictKind, ...[]expr.Any)) {
+	for _, a := range r.Sources {
+		f := familyOf(!a.Is4())
+		rule(expr.VerdictDrop, f.is(), f.inPrefix(f.dstAt, hostPrefix(a)), notLocal())
+	}
+	for _, s := range r.Sourced {
+		f := familyOf(!s.RIP.Is4())
+		drop := func(to []expr.Any) {
+			rule(expr.VerdictDrop, f.is(), to, f.inPrefix(f.srcAt, hostPrefix(s.RIP)), l4proto(byte(s.Proto)),
+				portIn(thSport, s.Ports), portIn(thDport, s.ToPorts))
+		}
+		if len(s.To) == 0 {
+			drop(local())
+		}
+		for _, a := range s.To {
+			drop(f.inPrefix(f.dstAt, hostPrefix(a)))
+		}
+	}
 }
 
 func familyOf(v6 bool) ipFamily {

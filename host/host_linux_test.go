@@ -188,6 +188,11 @@ func child(what string) {
 		if c, _, err = host.TakeClaim(os.Getenv(stateEnv)); err == nil {
 			err = c.Steer("lb0", webRules())
 		}
+	case "steer-changes":
+		var c *host.Claim
+		if c, _, err = host.TakeClaim(os.Getenv(stateEnv)); err == nil {
+			err = steerChanges(c)
+		}
 	default:
 		err = fmt.Errorf("unknown child %q", what)
 	}

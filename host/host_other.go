@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"time"
 
 	"pktdirector/lvs"
@@ -24,6 +25,15 @@ type Guard struct{}
 
 // NewGuard needs Linux.
 func NewGuard() (*Guard, error) { return nil, errNeedsLinux() }
+
+// NewGuardBeside needs Linux.
+func NewGuardBeside(string) (*Guard, error) { return nil, errNeedsLinux() }
+
+// Name is empty.
+func (g *Guard) Name() string { return "" }
+
+// RemoveBeside has nothing to remove.
+func (g *Guard) RemoveBeside() error { return nil }
 
 // Apply needs Linux.
 func (g *Guard) Apply(GuardRules) error { return errNeedsLinux() }
@@ -58,6 +68,18 @@ func (c *Claim) Steer(string, lvs.Ruleset) error { return errNeedsLinux() }
 // Release has nothing to release.
 func (c *Claim) Release() error { return nil }
 
+// Hand needs Linux.
+func (c *Claim) Hand() (*os.File, []byte, error) { return nil, nil, errNeedsLinux() }
+
+// Leave has nothing to leave.
+func (c *Claim) Leave() error { return nil }
+
+// Own needs Linux.
+func (c *Claim) Own() error { return errNeedsLinux() }
+
+// AdoptClaim needs Linux.
+func AdoptClaim(*os.File, []byte) (*Claim, error) { return nil, errNeedsLinux() }
+
 // Cleanup needs Linux.
 func Cleanup(string) ([]string, error) { return nil, errNeedsLinux() }
 
@@ -71,6 +93,9 @@ func Touches(Plan) (string, bool) { return "this is not Linux", true }
 func Ask(context.Context, string, netip.Addr, time.Duration) ([]packet.MAC, error) {
 	return nil, errNeedsLinux()
 }
+
+// AvailablePages is not known.
+func AvailablePages() (int64, error) { return 0, errors.ErrUnsupported }
 
 // Memory is not known.
 func Memory() uint64 { return 0 }

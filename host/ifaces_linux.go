@@ -84,7 +84,7 @@ func guardedInterfaces(links []Link) ([]string, error) {
 		}
 	}
 	for _, l := range links {
-		if l.Tundev {
+		if l.Tundev || l.Local {
 			continue
 		}
 		if l.VLAN == 0 {

@@ -14,6 +14,7 @@ type Link struct {
 	Name   string // the interface's name
 	VLAN   uint16 // the VLAN id the link is bound to; 0: the interface itself
 	Tundev bool   // a TUN device that the director made, not a network card
+	Local  bool   // a TUN device that the director made to hand packets to the host's own sockets
 }
 
 // StaticRoute is a route from the configuration.

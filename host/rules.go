@@ -14,6 +14,8 @@ type GuardRules struct {
 	Served  []lvs.ServiceKey // requests to one port
 	Marked  []Match          // other requests, in order; the first that matches counts
 	Replies []Reply          // replies of NAT servers
+	Sources []packet.Addr    // of FullNAT
+	Sourced []Sourced        // answers of FullNAT servers to them
 }
 
 // Match tells packets that a firewall mark or a service for every port takes.
@@ -34,12 +36,13 @@ type Reply struct {
 
 // RulesFor derives what must be guarded from what is balanced.
 func RulesFor(links []Link, rules lvs.Ruleset) GuardRules {
-	g := GuardRules{Links: links, VIPs: rules.VIPs()}
+	g := GuardRules{Links: links, VIPs: rules.VIPs(), Sources: rules.SourceAddrs()}
 	for i := range rules.Marks {
 		g.Marked = append(g.Marked, matchesOf(&rules.Marks[i], rules.Services)...)
 	}
 	seen := map[Reply]bool{}
-	for _, s := range rules.Services {
+	for i, s := range rules.Services {
+		g.Sourced = addSourced(g.Sourced, sourcedOf(&rules.Services[i], rules.Marks))
 		switch {
 		case s.Mark != 0:
 		case s.Port != 0:

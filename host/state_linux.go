@@ -9,7 +9,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -19,10 +21,13 @@ import (
 // director at a time guards and steers there. It remembers in a file what must
 // be undone.
 type Claim struct {
-	lock    *os.File
-	file    string
+	lock *os.File
+	file string
+
+	mu      sync.Mutex // guards what follows
 	changes []change
-	routes  []netlink.Route // into a tundev; they go with it
+	routes  []netlink.Route     // into a tundev; they go with it
+	steered map[string]steering // by tundev
 }
 
 // change is one setting of the host that outlives a killed process, with what
@@ -116,6 +121,8 @@ func Cleanup(dir string) ([]string, error) {
 
 // Release undoes every change, newest first, and gives the namespace free.
 func (c *Claim) Release() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	_, err := c.undoAll()
 	return errors.Join(err, os.Remove(c.lock.Name()), c.lock.Close())
 }
@@ -136,22 +143,46 @@ func (c *Claim) recover() (done []string, err error) {
 	case readErr != nil:
 		return done, errors.Join(err, fmt.Errorf("state file: %w", readErr))
 	}
-	if jsonErr := json.Unmarshal(data, &c.changes); jsonErr != nil {
-		return done, errors.Join(err, fmt.Errorf("state file %s: %w: look what it says, undo it and remove the file", c.file, jsonErr))
+	var parseErr error
+	if c.changes, parseErr = parseChanges(data); parseErr != nil {
+		return done, errors.Join(err, fmt.Errorf("state file %s: %w: look what it says, undo it and remove the file", c.file, parseErr))
 	}
 	undone, undoErr := c.undoAll()
 	return append(done, undone...), errors.Join(err, undoErr)
 }
 
-// undoAll takes all changes back and removes the state file.
-func (c *Claim) undoAll() (done []string, err error) {
-	for i := len(c.changes) - 1; i >= 0; i-- {
-		said, e := c.changes[i].undo()
-		err = errors.Join(err, e)
-		if said != "" {
-			done = append(done, said)
+// parseChanges reads a state file. It refuses what no director writes: undoing
+// it would change something else.
+func parseChanges(data []byte) ([]change, error) {
+	var list []change
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, err
+	}
+	for i, ch := range list {
+		kinds := 0
+		for _, there := range []bool{ch.Sysctl != nil, ch.Rule != nil, ch.Proxy != nil} {
+			if there {
+				kinds++
+			}
+		}
+		switch {
+		case kinds != 1:
+			return nil, fmt.Errorf("change %d: is %d changes, must be one", i, kinds)
+		case ch.Sysctl != nil && (!strings.HasPrefix(ch.Sysctl.Path, sysctlFolder) || filepath.Clean(ch.Sysctl.Path) != ch.Sysctl.Path):
+			return nil, fmt.Errorf("change %d: %q is no setting of the network: it must stand in %s", i, ch.Sysctl.Path, sysctlFolder)
+		case ch.Proxy != nil && !ch.Proxy.Addr.IsValid():
+			return nil, fmt.Errorf("change %d: the address that was answered for is missing", i)
 		}
 	}
+	return list, nil
+}
+
+// sysctlFolder holds the settings that a director may change.
+const sysctlFolder = "/proc/sys/net/"
+
+// undoAll takes all changes back and removes the state file.
+func (c *Claim) undoAll() (done []string, err error) {
+	done, err = undo(c.changes)
 	c.changes = nil
 	if e := os.Remove(c.file); e != nil && !errors.Is(e, fs.ErrNotExist) {
 		err = errors.Join(err, e)
@@ -159,26 +190,74 @@ func (c *Claim) undoAll() (done []string, err error) {
 	return done, err
 }
 
-// make writes the change down, then makes it.
-func (c *Claim) make(ch change) error {
-	c.changes = append(c.changes, ch)
+// undo takes changes back, newest first, and says what it did.
+func undo(changes []change) (done []string, err error) {
+	for _, ch := range slices.Backward(changes) {
+		said, e := ch.undo()
+		err = errors.Join(err, e)
+		if said != "" {
+			done = append(done, said)
+		}
+	}
+	return done, err
+}
+
+// make writes changes down, then makes them: all, or, with an error, none.
+func (c *Claim) make(changes ...change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	c.changes = append(c.changes, changes...)
+	if err := c.save(); err != nil {
+		return errors.Join(err, c.forget(changes))
+	}
+	for i, ch := range changes {
+		if err := ch.do(); err != nil {
+			_, undone := undo(changes[:i])
+			return errors.Join(err, undone, c.forget(changes))
+		}
+	}
+	return nil
+}
+
+// unmake takes changes back, then forgets them.
+func (c *Claim) unmake(changes []change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	_, err := undo(changes)
+	return errors.Join(err, c.forget(changes))
+}
+
+// forget strikes changes off the state file.
+func (c *Claim) forget(changes []change) error {
+	gone := map[changeKey]bool{}
+	for _, ch := range changes {
+		gone[ch.key()] = true
+	}
+	c.changes = slices.DeleteFunc(c.changes, func(ch change) bool { return gone[ch.key()] })
+	return c.save()
+}
+
+// save writes the changes into the state file: a new one moved into place, so
+// that a kill in between leaves a whole one.
+func (c *Claim) save() error {
 	data, err := json.MarshalIndent(c.changes, "", " ")
 	if err != nil {
 		return err
 	}
-	// A new file moved into place: a kill in between leaves a whole one.
 	if err := os.WriteFile(c.file+".new", data, 0o600); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
 	if err := os.Rename(c.file+".new", c.file); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
-	return ch.do()
+	return nil
 }
 
 // sysctl sets a value below /proc/sys/net unless it is there already.
 func (c *Claim) sysctl(name, value string) error {
-	path := "/proc/sys/net/" + name
+	path := sysctlFolder + name
 	old, err := readSysctl(path)
 	if err != nil {
 		return err
@@ -195,6 +274,25 @@ func readSysctl(path string) (string, error) {
 		return "", fmt.Errorf("sysctl: %w", err)
 	}
 	return strings.TrimSpace(string(b)), nil
+}
+
+// changeKey is a change as a value, to compare.
+type changeKey struct {
+	sysctl sysctlChange
+	rule   ruleChange
+	proxy  proxyChange
+}
+
+func (ch change) key() (k changeKey) {
+	switch {
+	case ch.Sysctl != nil:
+		k.sysctl = *ch.Sysctl
+	case ch.Rule != nil:
+		k.rule = *ch.Rule
+	case ch.Proxy != nil:
+		k.proxy = *ch.Proxy
+	}
+	return k
 }
 
 func (ch change) do() error {
@@ -217,6 +315,20 @@ func (ch change) do() error {
 		}
 	}
 	return nil
+}
+
+// was reports whether the host is as the change would make it, and the operator's doing
+// would be taken back with it: an address that the host answers for already.
+func (ch change) was() bool {
+	if ch.Proxy == nil {
+		return false
+	}
+	n, err := ch.Proxy.neighbour()
+	if err != nil {
+		return false
+	}
+	all, err := netlink.NeighProxyList(n.LinkIndex, n.Family)
+	return err == nil && slices.ContainsFunc(all, func(is netlink.Neigh) bool { return is.IP.Equal(n.IP) })
 }
 
 // undo takes the change back unless it is gone already or somebody has changed

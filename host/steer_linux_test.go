@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pktdirector/host"
+	"pktdirector/lvs"
 	"pktdirector/testbed/nstest"
 )
 
@@ -216,5 +217,30 @@ func TestRoutesIntoTheTundevComeBack(t *testing.T) {
 		}
 		must(t, netlink.LinkSetUp(dev))
 		within(t, 5*time.Second, "all routes are back", func() bool { return slices.Equal(into(), before) })
+	}
+}
+
+// An address that the operator had the host answer for is answered for after the director,
+// and after one that was killed.
+func TestWhatTheHostAnsweredForBeforeStays(t *testing.T) {
+	tundevHost(t)
+	eth, err := netlink.LinkByName("eth0")
+	must(t, err)
+	must(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: eth.Attrs().Index, Family: netlink.FAMILY_V4, Flags: netlink.NTF_PROXY, IP: []byte{203, 0, 113, 80}}))
+	dir := t.TempDir()
+	before := hostState(t)
+	claim, _, err := host.TakeClaim(dir)
+	must(t, err)
+	for _, rules := range []lvs.Ruleset{webRules(), {}, webRules(), webRules()} {
+		must(t, claim.Steer("lb0", rules))
+		if !slices.Contains(hostState(t), "proxy 203.0.113.80") {
+			t.Fatalf("the host does not answer for the VIP any more, with %d services", len(rules.Services))
+		}
+	}
+	must(t, claim.Leave()) // as a kill does
+	_, err = host.Cleanup(dir)
+	must(t, err)
+	if diff := cmp.Diff(before, hostState(t)); diff != "" {
+		t.Errorf("left on the host (-before +after):\n%s", diff)
 	}
 }

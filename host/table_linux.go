@@ -50,6 +50,9 @@ func read(h *netlink.Handle) (reading, error) {
 func (r *reading) indexes(links []Link) (map[int]int, int) {
 	of, tundev := map[int]int{}, -1
 	for n, l := range links {
+		if l.Local {
+			continue
+		}
 		if l.Tundev {
 			tundev = n
 			continue

@@ -2,9 +2,11 @@ package host
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
+	"pktdirector/lvs"
 	"pktdirector/packet"
 )
 
@@ -15,15 +17,31 @@ func Touches(p Plan) (why string, yes bool) {
 	if err != nil {
 		return fmt.Sprintf("its addresses cannot be read (%v)", err), true
 	}
+	has := func(a packet.Addr) bool {
+		return slices.ContainsFunc(addrs, func(have netlink.Addr) bool {
+			own, ok := prefixOf(have.IPNet)
+			return ok && packet.AddrFrom(own.Addr()) == a
+		})
+	}
 	v4, v6 := false, false
 	for i := range p.Rules.Services {
 		v4, v6 = v4 || p.Rules.Services[i].Is4(), v6 || !p.Rules.Services[i].Is4()
 	}
 	for _, vip := range VIPs(p.Rules) {
-		for _, a := range addrs {
-			if own, ok := prefixOf(a.IPNet); ok && packet.AddrFrom(own.Addr()) == vip {
-				return fmt.Sprintf("it has the VIP %s", vip), true
+		if has(vip) {
+			return fmt.Sprintf("it has the VIP %s", vip), true
+		}
+	}
+	for _, s := range p.Rules.Services {
+		for _, rs := range s.Servers {
+			if rs.Method == lvs.FullNAT && len(s.Sources.Addrs) == 0 {
+				return "it has the address that FullNAT servers answer to", true
 			}
+		}
+	}
+	for _, source := range p.Rules.SourceAddrs() {
+		if has(source) {
+			return fmt.Sprintf("it has the source address %s", source), true
 		}
 	}
 	for _, f := range []struct {

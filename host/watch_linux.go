@@ -38,17 +38,24 @@ type Watcher struct {
 	last   dataplane.HostTable
 	index  map[int]int // host's interface index to link
 	shown  []string    // interfaces and indexes, to notice new ones
-	kept   []netlink.Route
+	kept   *Claim
 }
 
 // Keep makes the watcher put c's routes into a tundev back when they are gone:
 // the kernel drops them when the device goes down. Call it before Run.
-func (w *Watcher) Keep(c *Claim) { w.kept = c.routes }
+func (w *Watcher) Keep(c *Claim) { w.kept = c }
 
 // restore puts kept routes back that are gone, where their device is up.
 func (w *Watcher) restore(all interfaces) {
-	for i := range w.kept {
-		r := &w.kept[i]
+	if w.kept == nil {
+		return
+	}
+	// Until all are looked at: what is steered otherwise meanwhile must not come
+	// back.
+	w.kept.mu.Lock()
+	defer w.kept.mu.Unlock()
+	for i := range w.kept.routes {
+		r := &w.kept.routes[i]
 		dev := all.index(r.LinkIndex)
 		if dev == nil || dev.Attrs().Flags&net.FlagUp == 0 {
 			continue
@@ -158,7 +165,7 @@ func (w *Watcher) note(messages []mdl.Message) (changed bool) {
 	for _, m := range messages {
 		switch m.Header.Type {
 		case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-			n, err := netlink.NeighDeserialize(m.Data)
+			n, err := parseNeighbour(m.Data)
 			if err != nil {
 				continue
 			}
