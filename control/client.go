@@ -1,39 +1,37 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"time"
 )
 
-// Client asks a running director through its status API.
+// maxProblem is how many bytes of a refusal are read.
+const maxProblem = 1 << 16
+
+// Client asks a running director through its API. Its errors wrap a *Problem
+// where the director refused.
 type Client struct {
-	socket string
+	socket string // as the director was named
+	base   string // of URLs
+	token  string
 	http   *http.Client
 }
 
 // NewClient returns a client for the director whose socket is at path.
 func NewClient(path string) *Client {
-	return &Client{socket: path, http: &http.Client{
-		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				d := net.Dialer{Timeout: 5 * time.Second}
-				return d.DialContext(ctx, "unix", path)
-			},
-		},
-	}}
+	return &Client{socket: path, base: "http://director", http: &http.Client{Transport: unixTransport(path)}}
 }
 
 // Status reads the director's status.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
-	body, err := c.get(ctx, "/v1/status")
+	body, err := c.do(ctx, http.MethodGet, "/v1/status", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -49,32 +47,18 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return s, nil
 }
 
-// Connections reads the director's connection table.
-func (c *Client) Connections(ctx context.Context) ([]Connection, error) {
-	body, err := c.get(ctx, "/v1/connections")
+func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, err
 	}
-	defer body.Close()
-	var conns []Connection
-	for d := json.NewDecoder(body); ; {
-		var one Connection
-		switch err := d.Decode(&one); {
-		case errors.Is(err, io.EOF):
-			return conns, nil
-		case err != nil:
-			return nil, fmt.Errorf("director at %s: connections: %w", c.socket, err)
-		}
-		conns = append(conns, one)
+	if body != nil {
+		req.Header.Set("Content-Type", mediaJSON)
 	}
-}
-
-func (c *Client) get(ctx context.Context, path string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://director"+path, nil)
-	if err != nil {
-		return nil, err
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.ask(req)
 	switch {
 	case err != nil && isGone(err):
 		return nil, fmt.Errorf("no director listens at %s: start one with \"pktdirector run\", or name its socket with --control (%w)", c.socket, err)
@@ -82,9 +66,43 @@ func (c *Client) get(ctx context.Context, path string) (io.ReadCloser, error) {
 		return nil, fmt.Errorf("director at %s: only the user who started it may ask (%w)", c.socket, err)
 	case err != nil:
 		return nil, fmt.Errorf("director at %s: %w", c.socket, err)
-	case resp.StatusCode != http.StatusOK:
+	case resp.StatusCode >= 300:
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem)) // the status says enough
 		resp.Body.Close()
-		return nil, fmt.Errorf("director at %s: GET %s: %s", c.socket, path, resp.Status)
+		p := &Problem{}
+		if resp.Header.Get("Content-Type") == mediaProblem && json.Unmarshal(why, p) == nil && p.Detail != "" {
+			return nil, fmt.Errorf("director at %s: %w", c.socket, p)
+		}
+		return nil, fmt.Errorf("director at %s: %s %s: %s: %s", c.socket, method, path, resp.Status, bytes.TrimSpace(why))
 	}
 	return resp.Body, nil
+}
+
+// A director that has handed over to a new program refuses what comes to it: whoever asks
+// again reaches the new one, at once or soon.
+const (
+	askAgain      = 100 * time.Millisecond
+	askAgainTimes = 100
+)
+
+// ask makes a request, again where the director has handed over.
+func (c *Client) ask(req *http.Request) (*http.Response, error) {
+	for range askAgainTimes {
+		resp, err := c.http.Do(req)
+		if err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || req.Body != nil && req.GetBody == nil {
+			return resp, err
+		}
+		resp.Body.Close()
+		select {
+		case <-req.Context().Done():
+			return nil, context.Cause(req.Context())
+		case <-time.After(askAgain):
+		}
+		if req.GetBody != nil {
+			if req.Body, err = req.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return c.http.Do(req)
 }

@@ -17,7 +17,14 @@ const DefaultSocket = "/run/pktdirector/pktdirector.sock"
 type Config struct {
 	Links   []Link
 	Routes  []Route
-	Control string // path of the status API's unix socket
+	Control string // path of the API's unix socket
+	API     TCP    // where it listens beside that
+	Standby bool   // begin by standing by: another director is in charge
+	Metrics string // address and port where Prometheus may ask; empty: nowhere
+	// KeepDrift: a reload leaves what was changed by hand (drift: keep).
+	KeepDrift bool
+	Watch     bool // reload when the file changes
+	Snapshot  Snapshot
 	// Sysctl and Timeouts change the director's defaults.
 	Sysctl   []Sysctl
 	Timeouts Timeouts
@@ -27,10 +34,11 @@ type Config struct {
 // LinkType is how the director reaches an interface.
 type LinkType string
 
-// The two kinds of live links.
+// The kinds of live links.
 const (
 	AFPacket LinkType = "afpacket" // a network card, read and written by AF_PACKET
 	Tundev   LinkType = "tundev"   // a TUN device that the host routes the VIPs into
+	Local    LinkType = "local"    // a TUN device by which the host itself gets requests, as a real server
 )
 
 // Link is one interface the director works on.
@@ -70,17 +78,26 @@ const (
 
 // Load reads the configuration file at path.
 func Load(path string) (*Config, error) {
+	data, err := ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// ReadFile returns what is in the configuration file at path; of one that is too large,
+// more than Parse takes, which says so: the file may have no end.
+func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	defer f.Close()
-	// More than Parse takes, which says so: the file may have no end.
 	data, err := io.ReadAll(io.LimitReader(f, 2*maxBytes))
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	return Parse(path, data)
+	return data, nil
 }
 
 // Parse reads a configuration; name stands for it in messages. It refuses

@@ -1,7 +1,6 @@
 package control_test
 
 import (
-	"bytes"
 	"net/netip"
 	"os"
 	"strings"
@@ -56,7 +55,7 @@ func TestParseFillsDefaults(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ name, old, new, want string }{
 		{"an unknown key", "port: 80\n", "prot: 80\n", `d.yaml:6:5: services[0].prot: is not known here: the keys are vip, protocol, port`},
-		{"an unknown key at the top", "links:", "lnks: 1\nlinks:", `d.yaml:1:1: lnks: is not known here: the keys are links, routes, control, sysctl, timeouts, marks, services`},
+		{"an unknown key at the top", "links:", "lnks: 1\nlinks:", `d.yaml:1:1: lnks: is not known here: the keys are links, routes, control, standby, api, metrics, drift, watch, snapshot, sysctl, timeouts, marks, services`},
 		{"an unknown key of a server", "port: 8080", "wait: 1", `d.yaml:9:29: services[0].servers[0].wait: is not known here`},
 		{"a VIP that is no address", "192.0.2.10", "192.0.2.300", `d.yaml:4:10: services[0].vip: "192.0.2.300" is no IP address: write one like 192.0.2.10`},
 		{"a VIP with a prefix", "192.0.2.10", "192.0.2.10/24", `"192.0.2.10/24" is no IP address`},
@@ -71,7 +70,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a port with a fraction", "port: 80\n", "port: 80.5\n", `"80.5" is not a whole number`},
 		{"an unknown scheduler", "    method: nat", "    scheduler: best\n    method: nat", `d.yaml:7:16: services[0].scheduler: scheduler "best" is not known: one of dh, fo, lblc`},
 		{"an unknown method", "method: nat", "method: natt", `d.yaml:7:13: services[0].method: forwarding method "natt" is not known: write nat`},
-		{"no method", "    method: nat\n", "", `d.yaml:8:9: services[0].servers[0]: method is missing: write nat, dr or tun`},
+		{"no method", "    method: nat\n", "", `d.yaml:8:9: services[0].servers[0]: method is missing: write nat, dr, tun or fullnat`},
 		{"an unknown protocol", "protocol: tcp", "protocol: icmp", `d.yaml:5:15: services[0].protocol: "icmp" cannot be balanced: write tcp, udp or sctp`},
 		{"a negative weight", "port: 8080", "weight: -1", `d.yaml:9:37: services[0].servers[0].weight: -1 is out of range: 0 to 2147483647`},
 		{"a weight beyond the kernel's", "port: 8080", "weight: 2147483648", `2147483648 is out of range: 0 to 2147483647`},
@@ -147,7 +146,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestParseTellsEveryFaultInOrder(t *testing.T) {
-	text := strings.NewReplacer("192.0.2.10", "vip", "8080", "0").Replace(good)
+	text := strings.NewReplacer("192.0.2.10", "vip", "8080", "70000").Replace(good)
 	_, err := control.Parse("d.yaml", []byte(text))
 	if err == nil {
 		t.Fatal("was accepted")
@@ -168,16 +167,16 @@ func TestParseTellsAFaultOnce(t *testing.T) {
 		{"a link as a word", "- name: eth0", "- eth0", `d.yaml:2:5: links[0]: must be a mapping with the keys name, type, vlan, ring, addresses, not "eth0"`},
 		{"a list as a link's name", "name: eth0", "name: [eth0]", `d.yaml:2:11: links[0].name: must be a word, not a list`},
 		{"services as a word", good[strings.Index(good, "services:"):], "services: web\n", `d.yaml:3:11: services: must be a list, not "web"`},
-		{"a service as a number", good[strings.Index(good, "services:"):], "services: [5]\n", `d.yaml:3:12: services[0]: must be a mapping with the keys vip, protocol, port, fwmark, ipv6, scheduler, flags, persistence_timeout, persistence_granularity, ops, method, servers, not "5"`},
+		{"a service as a number", good[strings.Index(good, "services:"):], "services: [5]\n", `d.yaml:3:12: services[0]: must be a mapping with the keys vip, protocol, port, fwmark, ipv6, scheduler, flags, persistence_timeout, persistence_granularity, persistence_engine, ops, method, clamp_mss, sources, source_ports, toa, servers, not "5"`},
 		{"servers as a mapping", "      - {address: 10.2.0.1, port: 8080}", "      address: 10.2.0.1", `d.yaml:9:7: services[0].servers: must be a list, not a mapping`},
-		{"a server as a word", "{address: 10.2.0.1, port: 8080}", "10.2.0.1", `d.yaml:9:9: services[0].servers[0]: must be a mapping with the keys address, port, weight, method, uthreshold, lthreshold, not "10.2.0.1"`},
+		{"a server as a word", "{address: 10.2.0.1, port: 8080}", "10.2.0.1", `d.yaml:9:9: services[0].servers[0]: must be a mapping with the keys address, port, weight, method, uthreshold, lthreshold, tunnel, not "10.2.0.1"`},
 		{"a list as the VIP", "vip: 192.0.2.10", "vip: [192.0.2.10]", `d.yaml:4:10: services[0].vip: must be a word, not a list`},
 		{"a mapping as the port", "port: 80\n", "port: {web: 80}\n", `d.yaml:6:11: services[0].port: a mapping is not a whole number from 0 to 65535`},
 		{"a list as the method", "method: nat", "method: [nat]", `d.yaml:7:13: services[0].method: must be a word, not a list`},
 		{"an alias for nothing", "vip: 192.0.2.10", "vip: *v", `d.yaml:4:10: *v stands for nothing: no &v stands before it`},
 		{"an alias for nothing as a server", "{address: 10.2.0.1, port: 8080}", "*s", `d.yaml:9:9: *s stands for nothing: no &s stands before it`},
-		{"two servers with a bad port", "port: 8080}", "port: x}\n      - {address: 10.2.0.1}", `d.yaml:9:35: services[0].servers[0].port: "x" is not a whole number from 1 to 65535`},
-		{"a word as the whole file", good, "pktdirector\n", `d.yaml:1:1: must be a mapping with the keys links, routes, control, sysctl, timeouts, marks, services, not "pktdirector"`},
+		{"two servers with a bad port", "port: 8080}", "port: x}\n      - {address: 10.2.0.1}", `d.yaml:9:35: services[0].servers[0].port: "x" is not a whole number from 0 to 65535`},
+		{"a word as the whole file", good, "pktdirector\n", `d.yaml:1:1: must be a mapping with the keys links, routes, control, standby, api, metrics, drift, watch, snapshot, sysctl, timeouts, marks, services, not "pktdirector"`},
 	} {
 		text := strings.Replace(good, c.old, c.new, 1)
 		_, err := control.Parse("d.yaml", []byte(text))
@@ -237,8 +236,8 @@ func TestReferenceFile(t *testing.T) {
 	if err := c.Ruleset.Validate(sched.Known); err != nil {
 		t.Error(err)
 	}
-	if len(c.Ruleset.Services) != 7 || len(c.Links) != 2 || len(c.Routes) != 1 || len(c.Ruleset.Marks) != 2 {
-		t.Errorf("%d services, %d links, %d routes, %d marks; want 7, 2, 1, 2", len(c.Ruleset.Services), len(c.Links), len(c.Routes), len(c.Ruleset.Marks))
+	if len(c.Ruleset.Services) != 8 || len(c.Links) != 2 || len(c.Routes) != 1 || len(c.Ruleset.Marks) != 2 {
+		t.Errorf("%d services, %d links, %d routes, %d marks; want 8, 2, 1, 2", len(c.Ruleset.Services), len(c.Links), len(c.Routes), len(c.Ruleset.Marks))
 	}
 }
 
@@ -250,6 +249,20 @@ func TestMinimalFile(t *testing.T) {
 	if err := c.Ruleset.Validate(sched.Known); err != nil {
 		t.Error(err)
 	}
+}
+
+// printedAndRead returns what Parse reads of what Print writes, and that text.
+func printedAndRead(t *testing.T, c *control.Config) (again *control.Config, text string) {
+	t.Helper()
+	var b strings.Builder
+	if err := c.Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	again, err := control.Parse("printed", []byte(b.String()))
+	if err != nil {
+		t.Fatalf("Print wrote what Parse refuses: %v\n%s", err, b.String())
+	}
+	return again, b.String()
 }
 
 // What Print writes, Parse reads as the same configuration; and no input makes
@@ -271,16 +284,9 @@ func FuzzConfig(f *testing.F) {
 		if err := c.Ruleset.Validate(sched.Known); err != nil {
 			t.Fatalf("Parse accepts what Validate refuses: %v", err)
 		}
-		var b bytes.Buffer
-		if err := c.Print(&b); err != nil {
-			t.Fatal(err)
-		}
-		again, err := control.Parse("again", b.Bytes())
-		if err != nil {
-			t.Fatalf("Print wrote what Parse refuses: %v\n%s", err, b.Bytes())
-		}
+		again, text := printedAndRead(t, c)
 		if diff := cmp.Diff(c, again, opaque(), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(control.Sysctl{}, "At")); diff != "" {
-			t.Fatalf("changed by printing (-before +after):\n%s\n%s", diff, b.Bytes())
+			t.Fatalf("changed by printing (-before +after):\n%s\n%s", diff, text)
 		}
 	})
 }

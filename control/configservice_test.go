@@ -93,16 +93,9 @@ func TestEveryKeyOfAService(t *testing.T) {
 		t.Errorf("the director refuses what the file may say: %v", err)
 	}
 
-	var b strings.Builder
-	if err := c.Print(&b); err != nil {
-		t.Fatal(err)
-	}
-	again, err := control.Parse("printed", []byte(b.String()))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, b.String())
-	}
+	again, text := printedAndRead(t, c)
 	if diff := cmp.Diff(c.Ruleset, again.Ruleset, opaque()); diff != "" || again.Timeouts != c.Timeouts || len(again.Sysctl) != 2 {
-		t.Errorf("printed and read again (-want +got):\n%s\n%s", diff, b.String())
+		t.Errorf("printed and read again (-want +got):\n%s\n%s", diff, text)
 	}
 }
 
@@ -110,7 +103,6 @@ func TestEveryKeyOfAService(t *testing.T) {
 // must come of it.
 func TestEveryKeyOfAServiceRefuses(t *testing.T) {
 	for _, c := range []struct{ name, old, new, want string }{
-		{"a mark that no rule gives", "fwmark: 2, ops", "fwmark: 9, ops", `d.yaml:28:14: services[1].fwmark: no rule under marks gives the mark 9: write one`},
 		{"mark 0", "- fwmark: 2\n", "- fwmark: 0\n", `d.yaml:10:13: marks[1].fwmark: 0 is out of range: 1 to 4294967295`},
 		{"a rule without a mark", "{fwmark: 3, dst", "{dst", `marks[2]: fwmark is missing`},
 		{"a VIP beside a mark", "{fwmark: 2, ops", "{fwmark: 2, vip: 192.0.2.1, ops", `services[1].vip: a service by fwmark has none: leave it out`},
@@ -121,8 +113,8 @@ func TestEveryKeyOfAServiceRefuses(t *testing.T) {
 		{"flags as a word", "[sh-port, sh-fallback]", "sh-port", `services[0].flags: must be a list`},
 		{"no persistence time", "persistence_timeout: 300", "persistence_timeout: 0", `services[0].persistence_timeout: 0 is out of range: 1 to 2678400`},
 		{"too long a persistence", "2678400", "2678401", `2678401 is out of range: 1 to 2678400`},
-		{"a mask with holes", "255.255.255.0", "255.0.255.0", `services[0].persistence_granularity: "255.0.255.0" is no netmask`},
-		{"a mask of nothing", "255.255.255.0", "0.0.0.0", `"0.0.0.0" is no netmask`},
+		{"a mask in words", "255.255.255.0", "/24", `services[0].persistence_granularity: "/24" is no netmask: write one like 255.255.255.0`},
+		{"another persistence engine", "    persistence_timeout: 300\n", "    persistence_timeout: 300\n    persistence_engine: ftp\n", `services[0].persistence_engine: "ftp" is no persistence engine: write sip`},
 		{"a netmask for IPv6", "persistence_granularity: 64", "persistence_granularity: 129", `129 is out of range: 1 to 128`},
 		{"a mask without persistence", "    persistence_timeout: 300\n", "", `services[0].persistence_granularity: the service is not persistent`},
 		{"every port without persistence", "persistence_timeout: 2678400, ", "", `services[3].port: 0 stands for every port`},
@@ -159,6 +151,22 @@ func TestEveryKeyOfAServiceRefuses(t *testing.T) {
 				t.Errorf("got\n%v\nwant it to contain\n%s", err, c.want)
 			}
 		})
+	}
+}
+
+func TestRulesUnderMarksAreLimited(t *testing.T) {
+	const most = 4096
+	rule := "  - {fwmark: 3, dst: \"2001:db8::10\"}\n"
+	with := func(rules int) error { // three stand there already
+		_, err := control.Parse("d.yaml", []byte(strings.Replace(whole, rule, strings.Repeat(rule, rules-2), 1)))
+		return err
+	}
+	if err := with(most); err != nil {
+		t.Errorf("%d rules: %v", most, err)
+	}
+	const want = "marks[4096]: there are 4097 rules: at most 4096 can be there"
+	if err := with(most + 1); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%d rules: got %v, want %s", most+1, err, want)
 	}
 }
 

@@ -21,7 +21,7 @@ type serverDecoder struct {
 func (d *serverDecoder) decode(v value, index int) lvs.RealServer {
 	rs := lvs.RealServer{Method: d.fallback, Weight: 1}
 	rs.Port = d.service.Port
-	m := v.mapping("address", "port", "weight", "method", "uthreshold", "lthreshold")
+	m := v.mapping(keys(serverFields())...)
 	if a := m["address"]; !v.needs(a, "address is missing: the real server's") {
 	} else if addr, ok := a.unicast(); ok {
 		rs.RIP = packet.AddrFrom(addr)
@@ -30,10 +30,6 @@ func (d *serverDecoder) decode(v value, index int) lvs.RealServer {
 			a.wrong("%s is this host itself: the director forwards to other machines", addr)
 		case vip.IsValid() && rs.RIP == vip:
 			a.wrong("%s is the VIP: write the server's own address", addr)
-		case vip.IsValid() && rs.RIP.Is4() != vip.Is4():
-			a.wrong("%s is of another IP version than the VIP %s: give the server an address of the same", addr, vip)
-		case d.service.Mark != 0 && rs.RIP.Is4() != d.service.Is4():
-			a.wrong("%s is of another IP version than the service %s: give the server an address of the same", addr, d.service.ServiceKey)
 		}
 	}
 	method := m["method"]
@@ -43,16 +39,23 @@ func (d *serverDecoder) decode(v value, index int) lvs.RealServer {
 			rs.Method = got
 		}
 	case d.method.missing() && !d.method.faulty:
-		v.needs(method, "method is missing: write nat, dr or tun here, or for all servers at the service")
+		v.needs(method, "method is missing: write nat, dr, tun or fullnat here, or for all servers at the service")
 	}
+	d.checkVersion(m["address"], &rs)
+	if method.missing() {
+		d.checkFullNAT(d.method, &rs)
+	} else {
+		d.checkFullNAT(method, &rs)
+	}
+	d.decodeTunnel(m["tunnel"], &rs, d.known || !method.missing())
 	if w := m["weight"]; !w.missing() {
 		n, _ := w.integer(0, lvs.MaxWeight)
 		rs.Weight = int(n)
 	}
 	if p := m["port"]; !p.missing() {
-		n, ok := p.integer(1, 65535)
+		n, ok := p.integer(0, 65535)
 		rs.Port = uint16(n)
-		if service := d.service.Port; ok && rs.Method != lvs.Masq && (d.known || !method.missing()) && rs.Port != service {
+		if service := d.service.Port; ok && !rs.Method.RewritesPorts() && (d.known || !method.missing()) && rs.Port != service {
 			instead := fmt.Sprintf("write %d or leave it out", service)
 			if service == 0 {
 				instead = "leave it out, the server gets the packet's port"
@@ -74,14 +77,16 @@ func (d *serverDecoder) decode(v value, index int) lvs.RealServer {
 // decodeThresholds reads the numbers of connections at which a server gets no
 // new ones, and below which it gets them again.
 func decodeThresholds(rs *lvs.RealServer, upper, lower value) {
+	known := !upper.faulty
 	if !upper.missing() {
-		n, _ := upper.integer(0, 1<<32-1)
+		var n int64
+		n, known = upper.integer(0, maxThreshold)
 		rs.Upper = uint32(n)
 	}
 	if !lower.missing() {
-		n, ok := lower.integer(0, 1<<32-1)
+		n, ok := lower.integer(0, maxThreshold)
 		rs.Lower = uint32(n)
-		if ok && rs.Lower > rs.Upper && !upper.faulty {
+		if ok && known && rs.Lower > rs.Upper {
 			lower.wrong("%d is above the upper threshold %d: write uthreshold %d or more, or less here", n, rs.Upper, n)
 		}
 	}

@@ -16,15 +16,17 @@ import (
 type serviceDecoder struct {
 	config *Config
 	seen   map[lvs.ServiceKey]int // the index of each
+	// sources are, for each service, the place that says what sources it has.
+	sources []value
 }
 
 func (sd *serviceDecoder) decode(v value, index int) {
-	s := lvs.VirtualService{Scheduler: "wlc"}
-	m := v.mapping("vip", "protocol", "port", "fwmark", "ipv6", "scheduler", "flags",
-		"persistence_timeout", "persistence_granularity", "ops", "method", "servers")
+	s := lvs.VirtualService{Scheduler: DefaultScheduler}
+	m := v.mapping(keys(serviceFields())...)
 	sd.key(&s, v, m)
 	decodeScheduler(&s, m["scheduler"], m["flags"])
 	decodePersistence(&s, m["persistence_timeout"], m["persistence_granularity"])
+	decodeEngine(&s, m["persistence_engine"])
 	if o := m["ops"]; !o.missing() {
 		on, ok := o.boolean()
 		if ok && on && s.Mark == 0 && s.Proto != 0 && s.Proto != packet.UDP {
@@ -32,6 +34,17 @@ func (sd *serviceDecoder) decode(v value, index int) {
 		}
 		s.OnePacket = on
 	}
+	if clamp := m["clamp_mss"]; !clamp.missing() {
+		s.ClampMSS, _ = clamp.boolean()
+	}
+	decodeSources(&s, m["sources"], m["source_ports"], m["toa"])
+	sources := v // of the service as a whole
+	for _, name := range []string{"source_ports", "sources"} {
+		if !m[name].missing() {
+			sources = m[name]
+		}
+	}
+	sd.sources = append(sd.sources, sources)
 	port, timeout := m["port"], m["persistence_timeout"]
 	if s.Mark == 0 && s.Port == 0 && port.isZero() && timeout.missing() && !timeout.faulty {
 		port.wrong("0 stands for every port, which only a persistent service can have: add persistence_timeout")
@@ -64,13 +77,10 @@ func (sd *serviceDecoder) key(s *lvs.VirtualService, v value, m map[string]value
 				m[name].wrong("a service by fwmark has none: leave it out, marks say which packets belong to it")
 			}
 		}
-		mark, ok := f.integer(1, 1<<32-1)
+		mark, _ := f.integer(1, maxMark)
 		s.Mark = uint32(mark)
 		if six := m["ipv6"]; !six.missing() {
 			s.V6, _ = six.boolean()
-		}
-		if ok && !slices.ContainsFunc(sd.config.Ruleset.Marks, func(r lvs.MarkRule) bool { return r.Mark == s.Mark }) {
-			f.wrong("no rule under marks gives the mark %d: write one", mark)
 		}
 		return
 	}
@@ -111,12 +121,15 @@ func (v value) protocol() packet.Proto {
 // decodeScheduler reads the scheduler's name and its flags.
 func decodeScheduler(s *lvs.VirtualService, name, flags value) {
 	if !name.missing() {
-		if word, ok := name.text(); ok {
-			s.Scheduler = word
-			if !sched.Known(word) {
-				name.wrong("scheduler %q is not known: one of %s", word, strings.Join(sched.Names(), ", "))
-			}
+		word, ok := name.text()
+		if ok && !sched.Known(word) {
+			name.wrong("scheduler %q is not known: one of %s", word, strings.Join(sched.Names(), ", "))
+			ok = false
 		}
+		if !ok {
+			return // whose flags, nobody knows
+		}
+		s.Scheduler = word
 	}
 	items, _ := flags.list()
 	known := schedulerFlags(s.Scheduler)
@@ -138,7 +151,7 @@ func decodeScheduler(s *lvs.VirtualService, name, flags value) {
 // clients count as one.
 func decodePersistence(s *lvs.VirtualService, timeout, granularity value) {
 	if !timeout.missing() {
-		n, _ := timeout.integer(1, int64(lvs.MaxPersist/time.Second))
+		n, _ := timeout.integer(1, maxTimeout)
 		s.Persist = time.Duration(n) * time.Second
 	}
 	if granularity.missing() {
@@ -146,6 +159,9 @@ func decodePersistence(s *lvs.VirtualService, timeout, granularity value) {
 	}
 	if timeout.missing() && !timeout.faulty {
 		granularity.wrong("the service is not persistent: add persistence_timeout, or leave this out")
+	}
+	if s.Mark == 0 && !s.VIP.IsValid() {
+		return // of which IP version, nobody knows
 	}
 	if !s.Is4() {
 		n, _ := granularity.integer(1, 128)
@@ -160,8 +176,21 @@ func decodePersistence(s *lvs.VirtualService, timeout, granularity value) {
 		mask := ip.As4()
 		if ones, bits := net.IPMask(mask[:]).Size(); bits != 0 && ones != 0 {
 			s.MaskBits = ones
-			return
+		} else { // with holes, or of nothing: ipvsadm takes those, too
+			s.Netmask = packet.AddrFrom(ip)
 		}
+		return
 	}
-	granularity.wrong("%q is no netmask: write one like 255.255.255.0, ones followed by zeros (with an IPv6 VIP, a prefix length)", word)
+	granularity.wrong("%q is no netmask: write one like 255.255.255.0 (with an IPv6 VIP, a prefix length)", word)
+}
+
+// decodeEngine reads the persistence engine's name.
+func decodeEngine(s *lvs.VirtualService, engine value) {
+	if engine.missing() {
+		return
+	}
+	word, ok := engine.text()
+	if s.Engine = word; ok && (word == "" || !knownEngine(s)) {
+		engine.wrong("%q is no persistence engine: write sip, or leave it out", word)
+	}
 }

@@ -25,6 +25,13 @@ type Sysctl struct {
 // what the director has.
 type Timeouts struct{ TCP, TCPFin, UDP time.Duration }
 
+// The timeouts that the director has where nobody sets others.
+const (
+	DefaultTCP    = 900 * time.Second
+	DefaultTCPFin = 120 * time.Second
+	DefaultUDP    = 300 * time.Second
+)
+
 // maxMarkRules bounds the rules that each packet without a connection is held
 // against, in order.
 const maxMarkRules = 4096
@@ -52,7 +59,7 @@ func decodeSysctl(c *Config, v value) {
 	seen := map[string]string{}
 	for _, written := range names {
 		one := m[written]
-		n, ok := one.integer(0, 1<<31-1)
+		n, ok := one.integer(0, maxSetting)
 		name := strings.TrimPrefix(written, sysctlPrefix)
 		if first, there := seen[name]; there && first != written {
 			one.wrong("stands here already as %s: write it once", first)
@@ -70,7 +77,7 @@ func decodeTimeouts(c *Config, v value) {
 	if v.missing() {
 		return
 	}
-	m := v.mapping("tcp", "tcpfin", "udp")
+	m := v.mapping(keys(timeoutFields())...)
 	for name, to := range map[string]*time.Duration{"tcp": &c.Timeouts.TCP, "tcpfin": &c.Timeouts.TCPFin, "udp": &c.Timeouts.UDP} {
 		if t := m[name]; !t.missing() {
 			n, _ := t.integer(1, maxTimeout)
@@ -93,9 +100,9 @@ func decodeMarks(c *Config, v value) {
 
 func decodeMark(c *Config, v value) lvs.MarkRule {
 	r := lvs.MarkRule{Link: -1}
-	m := v.mapping("fwmark", "src", "dst", "protocol", "port", "link", "vlan")
+	m := v.mapping(keys(markFields())...)
 	if f := m["fwmark"]; v.needs(f, "fwmark is missing: the mark that matching packets get, from 1 to 4294967295") {
-		n, _ := f.integer(1, 1<<32-1)
+		n, _ := f.integer(1, maxMark)
 		r.Mark = uint32(n)
 	}
 	r.Src, r.Dst = m["src"].prefixes(), m["dst"].prefixes()
@@ -123,7 +130,7 @@ func decodeMark(c *Config, v value) lvs.MarkRule {
 					break
 				}
 			}
-			if r.Link < 0 {
+			if r.Link < 0 && len(c.Links) > 0 {
 				l.wrong("%q is none of the links: one of %s", s, strings.Join(linkNames(c), ", "))
 			}
 		}

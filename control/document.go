@@ -27,7 +27,9 @@ type document struct {
 
 type fault struct {
 	line, column int
-	text         string
+	text         string // path and detail
+
+	path, value, detail string
 }
 
 // value is one node of a document and the path by which messages name it,
@@ -41,10 +43,13 @@ type value struct {
 	faulty bool
 }
 
+// MaxFile is the largest configuration file that is read, in bytes.
+const MaxFile = 1 << 20
+
 // Bounds of a file, far above what people write. The parser is slow on deep
 // nesting.
 const (
-	maxBytes  = 1 << 20
+	maxBytes  = MaxFile
 	maxDepth  = 32
 	maxFaults = 50 // that are told
 )
@@ -63,15 +68,22 @@ func parseDocument(name string, data []byte) (*document, value, error) {
 	if !utf8.Valid(data) {
 		return refuse(nil, "the file is not UTF-8: save it in that encoding")
 	}
-	tokens := lexer.Tokenize(string(data))
-	if at := tooDeep(tokens); at != nil {
-		return refuse(at, "is nested more than %d deep here: a configuration needs 4", maxDepth)
+	var deep *token.Token
+	var file *ast.File
+	err := CallYAML(func() (err error) {
+		tokens := lexer.Tokenize(string(data))
+		if deep = tooDeep(tokens); deep == nil {
+			file, err = parser.Parse(tokens, 0)
+		}
+		return err
+	})
+	if deep != nil {
+		return refuse(deep, "is nested more than %d deep here: a configuration needs 4", maxDepth)
 	}
-	file, err := parser.Parse(tokens, 0)
 	if err != nil {
 		var y yaml.Error
 		if errors.As(err, &y) && y.GetToken() != nil {
-			return refuse(y.GetToken(), "%s", y.GetMessage())
+			return refuse(y.GetToken(), "%s", syntaxText(y.GetMessage()))
 		}
 		return nil, value{}, fmt.Errorf("%s: %w", name, err)
 	}
@@ -89,6 +101,17 @@ func parseDocument(name string, data []byte) (*document, value, error) {
 	}
 	ast.Walk(nameWalk{doc, map[string]ast.Node{}}, bodies[0])
 	return doc, value{doc: doc, node: bodies[0]}, nil
+}
+
+// syntaxText adds to what the YAML parser says what would be right, where it is
+// known.
+func syntaxText(said string) string {
+	var key string
+	var line, column int
+	if n, _ := fmt.Sscanf(said, "mapping key %q already defined at [%d:%d]", &key, &line, &column); n == 3 {
+		return fmt.Sprintf("%s stands here a second time, first in line %d: write it once", key, line)
+	}
+	return said + ": see that indentation, quotes and brackets are right here"
 }
 
 // tooDeep returns the token at which something is nested too deep, or nil. It
@@ -148,9 +171,10 @@ func (w nameWalk) Visit(n ast.Node) ast.Visitor {
 const tagString = "!!str"
 
 func (d *document) fault(at *token.Token, path, format string, args ...any) {
-	f := fault{line: 1, column: 1, text: fmt.Sprintf(format, args...)}
+	f := fault{line: 1, column: 1, path: path, detail: fmt.Sprintf(format, args...)}
+	f.text = f.detail
 	if path != "" {
-		f.text = path + ": " + f.text
+		f.text = path + ": " + f.detail
 	}
 	if at != nil && at.Position != nil {
 		f.line, f.column = at.Position.Line, at.Position.Column
@@ -177,6 +201,9 @@ func (d *document) err() error {
 // wrong records a fault of v. The format goes on after v's path.
 func (v value) wrong(format string, args ...any) {
 	v.doc.fault(v.token(), v.path, format, args...)
+	if s, ok := v.plain().(ast.ScalarNode); ok {
+		v.doc.faults[len(v.doc.faults)-1].value = s.GetToken().Value
+	}
 }
 
 // token returns the place messages point at: a mapping's first key, or the

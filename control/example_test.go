@@ -24,10 +24,10 @@ services:
 }
 
 func ExampleWriteConnections() {
-	_ = control.WriteConnections(os.Stdout, []control.Connection{{
+	_ = control.WriteConnections(os.Stdout, without([]control.Connection{{
 		Protocol: "TCP", State: "ESTABLISHED", Expires: 899,
 		Client: "198.51.100.7", ClientPort: 1000, VIP: "192.0.2.10", Port: 80, Destination: "10.2.0.1", DestinationPort: 8080,
-	}})
+	}}))
 	// Output:
 	// IPVS connection entries
 	// pro expire state       source             virtual            destination

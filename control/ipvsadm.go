@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"io"
+	"iter"
 	"net/netip"
 	"strings"
 
@@ -24,6 +25,8 @@ const (
 		"  -> RemoteAddress:Port\n"
 	persistentHeading = "Prot LocalAddress:Port            Weight    PersistConn ActiveConn InActConn \n" +
 		"  -> RemoteAddress:Port\n"
+	tunnelInfoHeading = "Prot LocalAddress:Port Scheduler Flags\n" +
+		"  -> RemoteAddress:Port           Forward TunnelInfo    Weight ActiveConn InActConn\n"
 	connHeading = "IPVS connection entries\n" +
 		"pro expire state       source             virtual            destination\n"
 )
@@ -72,15 +75,41 @@ func large(n uint64) string {
 	return fmt.Sprintf("%8dT", n/1_000_000_000_000)
 }
 
-// WriteConnections writes conns as "ipvsadm -Lcn" prints them.
-func WriteConnections(w io.Writer, conns []Connection) error {
-	var b strings.Builder
-	b.WriteString(connHeading)
-	for _, c := range conns {
-		fmt.Fprintf(&b, "%-3s %02d:%02d  %-11s %-18s %-18s %s\n", c.Protocol, c.Expires/60, c.Expires%60, c.State,
-			endpoint(c.Client, c.ClientPort), endpoint(c.VIP, c.Port), endpoint(c.Destination, c.DestinationPort))
+// WriteConnections writes connections as they come, as "ipvsadm -Lcn" prints them. It
+// ends with the first error.
+func WriteConnections(w io.Writer, conns iter.Seq2[Connection, error]) error {
+	return listConnections(w, conns, nil, false)
+}
+
+// ListConnections is WriteConnections as the command line of "ipvsadm -Lc" says it,
+// with names as it has them.
+func (c *Command) ListConnections(w io.Writer, conns iter.Seq2[Connection, error], names *Names) error {
+	if c.Numeric {
+		names = nil
 	}
-	_, err := io.WriteString(w, b.String())
+	return listConnections(w, conns, names, c.List.Persistent)
+}
+
+// listConnections writes hosts and ports by their names, and with engines the
+// heading of --persistent-conn.
+func listConnections(w io.Writer, conns iter.Seq2[Connection, error], names *Names, engines bool) error {
+	heading := connHeading
+	if engines {
+		heading = strings.TrimSuffix(heading, "\n") + "        pe name          pe_data\n"
+	}
+	for c, err := range conns {
+		if err != nil {
+			return err
+		}
+		proto := protoNumber(c.Protocol)
+		before := heading // of the first alone, when it is known that there is somebody to ask
+		heading = ""
+		if _, err := fmt.Fprintf(w, "%s%-3s %02d:%02d  %-11s %-18s %-18s %s\n", before, c.Protocol, c.Expires/60, c.Expires%60, c.State,
+			names.endpoint(c.Client, c.ClientPort, proto), names.endpoint(c.VIP, c.Port, proto), names.endpoint(c.Destination, c.DestinationPort, proto)); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, heading)
 	return err
 }
 
@@ -99,8 +128,6 @@ func WriteVerdicts(w io.Writer, verdicts []Verdict) error {
 	_, err := io.WriteString(w, b.String())
 	return err
 }
-
-func endpoint(addr string, port uint16) string { return packet.Endpoint(parseAddr(addr), port) }
 
 // parseAddr reads an address that the director itself printed.
 func parseAddr(s string) packet.Addr {

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -92,6 +93,17 @@ func TestLargeCountersGetSuffixes(t *testing.T) {
 	}
 }
 
+// without is a sequence of connections in which no error comes.
+func without(conns []control.Connection) iter.Seq2[control.Connection, error] {
+	return func(yield func(control.Connection, error) bool) {
+		for _, c := range conns {
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
 func TestWriteConnectionsPrintsWhatIpvsadmPrints(t *testing.T) {
 	want := read(t, "testdata/conns.txt")
 	var conns []control.Connection
@@ -111,7 +123,7 @@ func TestWriteConnectionsPrintsWhatIpvsadmPrints(t *testing.T) {
 		conns = append(conns, c)
 	}
 	var b strings.Builder
-	if err := control.WriteConnections(&b, conns); err != nil {
+	if err := control.WriteConnections(&b, without(conns)); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, b.String()); diff != "" {

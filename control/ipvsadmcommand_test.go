@@ -40,7 +40,7 @@ func TestParseCommandReadsWhatIpvsadmReads(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			c, err := control.ParseCommand(strings.Fields(test.line))
+			c, err := control.ParseCommand(strings.Fields(test.line), wellKnown())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestParseCommandRefusesInIpvsadmsWords(t *testing.T) {
 		"--set -1 2 3": {255, "-1: unknown option"},
 	} {
 		t.Run(line, func(t *testing.T) {
-			_, err := control.ParseCommand(strings.Fields(line))
+			_, err := control.ParseCommand(strings.Fields(line), wellKnown())
 			var refusal *control.CommandError
 			if !errors.As(err, &refusal) || refusal.Code != want.code || refusal.Text != want.text {
 				t.Errorf("got %v, want %d %s", err, want.code, want.text)
@@ -110,7 +110,7 @@ func FuzzParseCommand(f *testing.F) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		_, err := control.ParseCommand(strings.Fields(line))
+		_, err := control.ParseCommand(strings.Fields(line), wellKnown())
 		var refusal *control.CommandError
 		if err != nil && (!errors.As(err, &refusal) || refusal.Code != 2 && refusal.Code != 255) {
 			t.Errorf("%q: %v", line, err)

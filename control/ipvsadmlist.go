@@ -14,6 +14,7 @@ type listing struct {
 	service func(*Service) string     // the service's line behind its name
 	server  func(*Destination) string // the server's line behind its name
 	wide    bool                      // the service's name fills its column
+	names   *Names                    // of hosts and ports; nil: numbers
 
 	// unsorted keeps servers in the order of the schedulers' list (--nosort).
 	// Services are sorted all the same: a kernel lists them by their place in a
@@ -65,14 +66,14 @@ func (l *listing) write(w io.Writer, services []Service) error {
 	b.WriteString(l.heading)
 	for i := range services {
 		svc := &services[i]
-		name := fmt.Sprintf("%-4s %s", svc.Protocol, svc.name())
+		name := fmt.Sprintf("%-4s %s", svc.Protocol, svc.name(l.names))
 		if l.wide {
 			name = fmt.Sprintf("%-33s", name)
 		}
 		b.WriteString(name + l.service(svc) + "\n")
 		for j := range svc.Destinations {
 			d := &svc.Destinations[j]
-			fmt.Fprintf(&b, "  -> %-28s%s\n", endpoint(d.Address, d.Port), l.server(d))
+			fmt.Fprintf(&b, "  -> %-28s%s\n", l.names.endpoint(d.Address, d.Port, protoNumber(svc.Protocol)), l.server(d))
 		}
 	}
 	_, err := io.WriteString(w, b.String())
@@ -80,10 +81,10 @@ func (l *listing) write(w io.Writer, services []Service) error {
 }
 
 // name writes what follows the protocol: "192.0.2.10:80", "7" or "8 IPv6".
-func (s *Service) name() string {
+func (s *Service) name(names *Names) string {
 	switch {
 	case s.Mark == 0:
-		return endpoint(s.VIP, s.Port)
+		return names.endpoint(s.VIP, s.Port, protoNumber(s.Protocol))
 	case s.IPv6:
 		return fmt.Sprintf("%d IPv6", int32(s.Mark))
 	}
@@ -121,6 +122,9 @@ func serviceWords(s *Service) string {
 			words += " mask " + mask
 		}
 	}
+	if s.Engine != "" {
+		words += " pe " + s.Engine
+	}
 	if s.OnePacket {
 		words += " ops"
 	}
@@ -131,16 +135,21 @@ func serviceWords(s *Service) string {
 }
 
 // WriteSave writes s as "ipvsadm -Sn" does: commands that restore it.
-func WriteSave(w io.Writer, s *Status) error {
+func WriteSave(w io.Writer, s *Status) error { return writeSave(w, s, nil) }
+
+func writeSave(w io.Writer, s *Status, names *Names) error {
 	var b strings.Builder
 	for _, svc := range sortServices(s.Services, false) {
-		key := svc.option()
+		key := svc.option(names)
 		fmt.Fprintf(&b, "-A %s -s %s", key, svc.Scheduler)
 		if svc.Persist != 0 {
 			fmt.Fprintf(&b, " -p %d", svc.Persist)
 			if mask := svc.mask(); mask != "" {
 				b.WriteString(" -M " + mask)
 			}
+		}
+		if svc.Engine != "" {
+			b.WriteString(" --pe " + svc.Engine)
 		}
 		if svc.OnePacket {
 			b.WriteString(" -o")
@@ -150,7 +159,7 @@ func WriteSave(w io.Writer, s *Status) error {
 		}
 		b.WriteString("\n")
 		for _, d := range svc.Destinations {
-			fmt.Fprintf(&b, "-a %s -r %s %s -w %d%s\n", key, endpoint(d.Address, d.Port), methodOption(d.Method), d.Weight, tunnelOption(d.Method))
+			fmt.Fprintf(&b, "-a %s -r %s %s -w %d%s\n", key, names.endpoint(d.Address, d.Port, protoNumber(svc.Protocol)), methodOption(d.Method), d.Weight, tunnelOption(&d))
 		}
 	}
 	_, err := io.WriteString(w, b.String())
@@ -158,7 +167,7 @@ func WriteSave(w io.Writer, s *Status) error {
 }
 
 // option writes the service as ipvsadm takes it: "-t 192.0.2.10:80", "-f 8 -6".
-func (s *Service) option() string {
+func (s *Service) option(names *Names) string {
 	switch {
 	case s.Mark != 0 && s.IPv6:
 		return fmt.Sprintf("-f %d -6", int32(s.Mark))
@@ -166,7 +175,7 @@ func (s *Service) option() string {
 		return fmt.Sprintf("-f %d", int32(s.Mark))
 	}
 	letter := map[string]string{"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service"}[s.Protocol]
-	return letter + " " + s.name()
+	return letter + " " + s.name(names)
 }
 
 func methodOption(word string) string {
@@ -175,13 +184,8 @@ func methodOption(word string) string {
 		return "-m"
 	case "Tunnel":
 		return "-i"
+	case "FullNat":
+		return "--fullnat"
 	}
 	return "-g"
-}
-
-func tunnelOption(word string) string {
-	if word == "Tunnel" {
-		return " --tun-type ipip"
-	}
-	return ""
 }

@@ -15,9 +15,6 @@ import (
 // service, the mask beside the family, the flags beside the scheduler.
 func (c *commandLine) finish() error {
 	s := &c.Service
-	if s.Mark != 0 {
-		s.V6 = c.v6
-	}
 	s.Scheduler = c.scheduler
 	switch c.Op {
 	case 'A', 'E':
@@ -29,14 +26,8 @@ func (c *commandLine) finish() error {
 }
 
 func (c *commandLine) finishService(s *lvs.VirtualService) error {
-	if s.OnePacket && s.Mark == 0 && s.Proto != packet.UDP {
-		return refused(2, "One-Packet Scheduling is only for UDP virtual services")
-	}
-	var err error
-	if s.Flags, err = flagsOf(s.Scheduler, c.flags); err != nil {
-		return err
-	}
 	if c.mask != "" {
+		var err error
 		if s.MaskBits, s.Netmask, err = maskOf(c.mask, s.Is4()); err != nil {
 			return err
 		}
@@ -47,40 +38,33 @@ func (c *commandLine) finishService(s *lvs.VirtualService) error {
 			return refused(2, "Zero port specified for non-persistent service")
 		}
 	}
+	if s.OnePacket && s.Mark == 0 && s.Proto != packet.UDP {
+		return refused(2, "One-Packet Scheduling is only for UDP virtual services")
+	}
 	return nil
+}
+
+// setFlags reads the scheduler's flags, which may stand before its name.
+func (c *commandLine) setFlags() (err error) {
+	c.Service.Flags, err = flagsOf(c.scheduler, c.flags)
+	return err
 }
 
 func (c *commandLine) finishServer(s *lvs.VirtualService) error {
-	proto := s.Proto
-	if proto == 0 {
-		proto = packet.TCP
-	}
-	addr, port, hasPort, err := endpointOf(c.server, proto)
-	if err != nil {
-		return refused(2, "illegal real server address[:port] specified")
-	}
 	rs := &c.Server
-	rs.RIP, rs.Port = addr, port
-	if !hasPort || rs.Method != lvs.Masq && c.Op != 'd' {
+	if !c.hasPort || !rs.Method.RewritesPorts() && c.Op != 'd' {
 		rs.Port = s.Port // only masquerading rewrites ports
 	}
-	switch {
-	case rs.RIP.Is4() != s.Is4() && rs.Method != lvs.Tunnel && c.Op != 'd':
+	if rs.RIP.Is4() != s.Is4() && rs.Method != lvs.Tunnel && c.Op != 'd' {
 		return refused(2, "Different address family is allowed only for tunneling servers")
-	case c.given["tun-type"] && rs.Method != lvs.Tunnel:
-		return refused(2, "Tunnel options conflict with forward method")
-	case c.tunType == "gue" && c.tunPort == "":
-		return refused(2, "You need to supply the 'tun-port' option for the 'gue' tunnel type")
-	case c.tunType != "" && c.tunType != "ipip":
-		return refused(255, "tunnel type %s is not supported: ipip is", c.tunType)
 	}
-	return nil
+	return c.checkTunnel()
 }
 
-// endpointOf reads address[:port]; an IPv6 address with a port stands in
+// endpointOf reads host[:port]; an IPv6 address with a port stands in
 // brackets, one without a port may not.
-func endpointOf(s string, proto packet.Proto) (a packet.Addr, port uint16, hasPort bool, err error) {
-	if ip, err := netip.ParseAddr(s); err == nil {
+func (c *commandLine) endpointOf(s string, proto packet.Proto) (a packet.Addr, port uint16, hasPort bool, err error) {
+	if ip, found := c.names.host(s); found {
 		return packet.AddrFrom(ip), 0, false, nil
 	}
 	at := strings.LastIndexByte(s, ':')
@@ -91,45 +75,57 @@ func endpointOf(s string, proto packet.Proto) (a packet.Addr, port uint16, hasPo
 	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
 		host = host[1 : len(host)-1]
 	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
+	ip, found := c.names.host(host)
+	if !found {
 		return a, 0, false, errNoEndpoint
 	}
-	if port, err = portOf(s[at+1:], proto); err != nil {
+	if n, ok := integer(s[at+1:], 0, 65535); ok {
+		return packet.AddrFrom(ip), uint16(n), true, nil
+	}
+	if port, found = c.names.port(s[at+1:], proto); !found {
 		return a, 0, false, errNoEndpoint
 	}
 	return packet.AddrFrom(ip), port, true, nil
 }
 
-// portOf reads a port's number or well-known name.
-func portOf(s string, proto packet.Proto) (uint16, error) {
-	if n, err := strconv.ParseUint(s, 10, 16); err == nil {
-		return uint16(n), nil
+// inetAton reads an IPv4 address as the C library does: in one to four parts,
+// the last of which fills what is left, each decimal, octal (010) or in hex (0x10).
+func inetAton(s string) (netip.Addr, bool) {
+	parts := strings.Split(s, ".")
+	if len(parts) > 4 {
+		return netip.Addr{}, false
 	}
-	if s == "" || s[0] < 'a' || s[0] > 'z' {
-		return 0, errNoEndpoint
+	var addr uint64
+	for i, part := range parts {
+		if strings.ContainsAny(part, "_oObB") && !strings.HasPrefix(part, "0x") && !strings.HasPrefix(part, "0X") || strings.ContainsAny(part, "_+-") {
+			return netip.Addr{}, false // what Go reads and C does not
+		}
+		bits := 8
+		if i == len(parts)-1 {
+			bits = 8 * (4 - i)
+		}
+		n, err := strconv.ParseUint(part, 0, 64)
+		if err != nil || n >= 1<<bits {
+			return netip.Addr{}, false
+		}
+		addr = addr<<bits | n
 	}
-	network := "tcp"
-	if proto == packet.UDP {
-		network = "udp"
-	}
-	n, err := net.LookupPort(network, s)
-	return uint16(n), err
+	return netip.AddrFrom4([4]byte{byte(addr >> 24), byte(addr >> 16), byte(addr >> 8), byte(addr)}), true
 }
 
 // maskOf reads a netmask, or an IPv6 prefix length. A netmask that is no
 // prefix is returned as it is.
 func maskOf(s string, v4 bool) (prefix int, netmask packet.Addr, err error) {
 	if !v4 {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 || n > 128 {
+		n, ok := integer(s, 1, 128)
+		if !ok {
 			return 0, packet.Addr{}, refused(2, "illegal ipv6 netmask specified")
 		}
-		return n, packet.Addr{}, nil
+		return int(n), packet.Addr{}, nil
 	}
-	ip, err := netip.ParseAddr(s)
-	if err != nil || !ip.Is4() {
-		return 0, packet.Addr{}, refused(2, "illegal network mask specified")
+	ip, ok := inetAton(s)
+	if !ok {
+		return 0, packet.Addr{}, refused(2, "illegal virtual server persistent mask specified")
 	}
 	mask := ip.As4()
 	if ones, _ := net.IPMask(mask[:]).Size(); ones > 0 {

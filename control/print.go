@@ -14,7 +14,28 @@ import (
 
 // Print writes c as a configuration file that Parse reads back as c.
 func (c *Config) Print(w io.Writer) error {
+	_, err := io.WriteString(w, c.Annotated(Notes{}))
+	return err
+}
+
+// Notes are comments in a configuration file that is written, without the #.
+type Notes struct {
+	Head  []string // the first lines
+	Links string   // above each section
+	Marks string
+	List  string // above services
+	// Services are above each service, by its index; behind the last one, too.
+	Services map[int][]string
+}
+
+// Annotated writes c as Print does, with comments. Sections that have one begin with
+// an empty line.
+func (c *Config) Annotated(n Notes) string {
 	var b strings.Builder
+	for _, line := range n.Head {
+		comment(&b, "", line)
+	}
+	heading(&b, n.Links)
 	b.WriteString("links:\n")
 	for i := range c.Links {
 		printLink(&b, &c.Links[i])
@@ -32,17 +53,54 @@ func (c *Config) Print(w io.Writer) error {
 	if c.Control != DefaultSocket {
 		fmt.Fprintf(&b, "control: %s\n", strconv.Quote(c.Control))
 	}
-	printSettings(&b, c)
-	b.WriteString("services:\n")
+	if c.Standby {
+		b.WriteString("standby: true\n")
+	}
+	printAPI(&b, &c.API)
+	if c.Metrics != "" {
+		fmt.Fprintf(&b, "metrics:\n  listen: %q\n", c.Metrics)
+	}
+	printReload(&b, c)
+	printSnapshot(&b, c.Snapshot)
+	printSettings(&b, c, n.Marks)
+	heading(&b, n.List)
+	if len(c.Ruleset.Services) == 0 {
+		b.WriteString("services: []\n")
+	} else {
+		b.WriteString("services:\n")
+	}
 	for i := range c.Ruleset.Services {
+		if i > 0 && n.List != "" {
+			b.WriteString("\n")
+		}
+		for _, line := range n.Services[i] {
+			comment(&b, "  ", line)
+		}
 		printService(&b, &c.Ruleset.Services[i])
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	for _, line := range n.Services[len(c.Ruleset.Services)] {
+		comment(&b, "  ", line)
+	}
+	return b.String()
+}
+
+func heading(b *strings.Builder, text string) {
+	if text != "" {
+		b.WriteString("\n")
+		comment(b, "", text)
+	}
+}
+
+// comment writes a comment of one line; what would end it or is no character a
+// file may have is written as Go would.
+func comment(b *strings.Builder, indent, text string) {
+	quoted := strconv.Quote(text)
+	quoted = strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	fmt.Fprintf(b, "%s# %s\n", indent, quoted)
 }
 
 // printSettings writes the sections sysctl, timeouts and marks.
-func printSettings(b *strings.Builder, c *Config) {
+func printSettings(b *strings.Builder, c *Config, aboveMarks string) {
 	if len(c.Sysctl) > 0 {
 		b.WriteString("sysctl:\n")
 	}
@@ -61,6 +119,7 @@ func printSettings(b *strings.Builder, c *Config) {
 		}
 	}
 	if len(c.Ruleset.Marks) > 0 {
+		heading(b, aboveMarks)
 		b.WriteString("marks:\n")
 	}
 	for i := range c.Ruleset.Marks {
@@ -117,32 +176,42 @@ func printService(b *strings.Builder, s *lvs.VirtualService) {
 	if s.Persist != 0 {
 		fmt.Fprintf(b, "    persistence_timeout: %d\n", s.Persist/time.Second)
 	}
-	if s.MaskBits != 0 {
+	if s.MaskBits != 0 || s.Netmask.IsValid() {
 		fmt.Fprintf(b, "    persistence_granularity: %s\n", granularity(s))
+	}
+	if s.Engine != "" {
+		fmt.Fprintf(b, "    persistence_engine: %s\n", s.Engine)
 	}
 	if s.OnePacket {
 		b.WriteString("    ops: true\n")
 	}
+	if s.ClampMSS {
+		b.WriteString("    clamp_mss: true\n")
+	}
+	printSources(b, &s.Sources)
 	if len(s.Servers) > 0 {
 		b.WriteString("    servers:\n")
 	}
 	for i := range s.Servers {
-		printServer(b, &s.Servers[i])
+		printServer(b, s, &s.Servers[i])
 	}
 }
 
 // granularity writes the mask of a persistent service as decodePersistence
 // reads it.
 func granularity(s *lvs.VirtualService) string {
+	if s.Netmask.IsValid() {
+		return s.Netmask.String()
+	}
 	if s.Is4() {
 		return net.IP(net.CIDRMask(s.MaskBits, 32)).String()
 	}
 	return strconv.Itoa(s.MaskBits)
 }
 
-func printServer(b *strings.Builder, rs *lvs.RealServer) {
+func printServer(b *strings.Builder, s *lvs.VirtualService, rs *lvs.RealServer) {
 	fmt.Fprintf(b, "      - {address: %q", rs.RIP)
-	if rs.Port != 0 {
+	if rs.Port != 0 || rs.Port != s.Port {
 		fmt.Fprintf(b, ", port: %d", rs.Port)
 	}
 	fmt.Fprintf(b, ", weight: %d, method: %s", rs.Weight, rs.Method.Short())
@@ -152,7 +221,7 @@ func printServer(b *strings.Builder, rs *lvs.RealServer) {
 	if rs.Lower != 0 {
 		fmt.Fprintf(b, ", lthreshold: %d", rs.Lower)
 	}
-	b.WriteString("}\n")
+	b.WriteString(tunnelKeys(rs) + "}\n")
 }
 
 func printLink(b *strings.Builder, l *Link) {
@@ -188,7 +257,7 @@ services:
     protocol: tcp
     port: 80
     scheduler: wlc         # any that ipvsadm knows; wlc is the default
-    method: nat            # nat, dr or tun
+    method: nat            # nat, dr, tun or fullnat
     servers:
       - {address: 10.2.0.1, port: 8080, weight: 1}
       - {address: 10.2.0.2, port: 8080, weight: 1}
