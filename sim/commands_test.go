@@ -109,3 +109,47 @@ func TestAMasqueradingServerOfPortZero(t *testing.T) {
 		 "out":[{"to":"client","proto":"tcp","src":"192.0.2.10:80","dst":"198.51.100.1:1000","flags":"SA"}]}]}`)
 	check(t, s, sim.Options{Explain: true})
 }
+
+// TestTotals reads the kernel's file of totals: they outlast removed services and
+// -Z of one service, and only -Z of all makes them count anew.
+func TestTotals(t *testing.T) {
+	const counts = `{"op":"proc","file":"/proc/net/ip_vs_stats"}`
+	play := natService + otherService + tcpSYN + dns
+	for name, test := range map[string]struct{ events, want string }{
+		"of two services":              {play + counts, "       2        2        0               45                0"},
+		"one service was zeroed":       {play + `{"op":"ipvsadm","args":"-Z -t 192.0.2.10:80"},` + tcpSYN + counts, "       2        3        0               6D                0"},
+		"one service was removed":      {play + `{"op":"ipvsadm","args":"-D -t 192.0.2.10:80"},` + dns + counts, "       2        3        0               62                0"},
+		"all was zeroed":               {play + `{"op":"ipvsadm","args":"-Z"},` + dns + counts, "       0        1        0               1D                0"},
+		"removed and zeroed":           {play + `{"op":"ipvsadm","args":"-D -t 192.0.2.10:80"},{"op":"ipvsadm","args":"-Z"},` + counts, "       0        0        0                0                0"},
+		"nothing there, nothing there": {counts, "       0        0        0                0                0"},
+	} {
+		s, err := sim.Record(parse(t, `{"id":"x","events":[`+test.events+`]}`), sim.Options{}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := s.Events[len(s.Events)-1].Text
+		if got := strings.Split(text, "\n")[2]; got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+		if r := sim.Check(s, sim.Options{}); !r.OK() {
+			t.Errorf("%s: what was recorded differs from what is played again", name)
+		}
+	}
+}
+
+// TestCommandsWithoutATimeTakeTheirShare reads a connection's seconds between two
+// events whose times are 10 s apart.
+func TestCommandsWithoutATimeTakeTheirShare(t *testing.T) {
+	const list = `{"op":"ipvsadm","args":"-Lcn"},`
+	s, err := sim.Record(parse(t, `{"id":"x","events":[`+natService+
+		`{"op":"pkt","t":1,"from":"client","proto":"tcp","flags":"S","src":"198.51.100.1:1000","dst":"192.0.2.10:80"},`+
+		list+list+list+list+`{"op":"note","t":11,"text":""}]}`), sim.Options{}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{" 00:58 ", " 00:56 ", " 00:54 ", " 00:52 "} {
+		if got := s.Events[4+i].Stdout; !strings.Contains(got, want) {
+			t.Errorf("list %d: want%sin\n%s", i, want, got)
+		}
+	}
+}

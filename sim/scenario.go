@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -45,7 +47,8 @@ type Event struct {
 	Seconds float64 `json:"seconds,omitempty"` // sleep
 	Name    string  `json:"name,omitempty"`    // sysctl
 	Value   Setting `json:"value,omitempty"`   // sysctl
-	Text    string  `json:"text,omitempty"`    // note
+	Text    string  `json:"text,omitempty"`    // note; of proc, what the file said
+	File    string  `json:"file,omitempty"`    // proc: one of control.ProcFiles
 	Desc    string  `json:"desc,omitempty"`
 
 	From  string  `json:"from,omitempty"`  // pkt, frame: client or rs
@@ -71,6 +74,7 @@ type Result struct {
 	Table   []Row   `json:"table,omitempty"`   // services after the event; nil: as before
 	Conns   []Entry `json:"conns,omitempty"`   // the whole connection table after the event
 
+	proc      string  // proc: what the file says
 	lingering []Entry // a kernel may still show them
 }
 
@@ -230,13 +234,17 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Load reads a scenario's file.
+// Load reads a scenario's file and reports, with the file's name, what is wrong
+// with it.
 func Load(file string) (*Scenario, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	s, err := Parse(b)
+	if err == nil {
+		err = s.valid()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -254,9 +262,20 @@ func Parse(b []byte) (*Scenario, error) {
 		if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
 			at = syntax.Offset
 		}
-		return nil, fmt.Errorf("line %d: %w", 1+bytes.Count(b[:min(int(at), len(b))], []byte("\n")), err)
+		return nil, atLine(b, at, err)
+	}
+	if at := d.InputOffset(); len(bytes.TrimSpace(b[at:])) > 0 {
+		return nil, atLine(b, at, errors.New("something follows the scenario: a file holds one"))
 	}
 	return s, nil
+}
+
+// atLine says in which line of a file an offset is.
+func atLine(b []byte, offset int64, err error) error {
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the file is empty")
+	}
+	return fmt.Errorf("line %d: %w", 1+bytes.Count(b[:min(int(offset), len(b))], []byte("\n")), err)
 }
 
 // Marshal writes a scenario as a file, one event a line.
@@ -304,11 +323,13 @@ func (e *Event) String() string {
 	case "frame":
 		return fmt.Sprintf("%s sends a frame: %s", e.From, e.Desc)
 	case "sleep":
-		return fmt.Sprintf("sleep %g", e.Seconds)
+		return "sleep " + strconv.FormatFloat(e.Seconds, 'f', -1, 64)
 	case "sysctl":
 		return fmt.Sprintf("sysctl %s=%s", e.Name, string(e.Value))
 	case "note":
 		return "# " + e.Text
+	case "proc":
+		return "cat " + e.File
 	}
 	return e.Op
 }

@@ -71,7 +71,7 @@ func (r *Report) count(d *dataplane.Decision) {
 		pick = d.Pick.Server.String()
 	}
 	r.Picks = append(r.Picks, pick)
-	if !d.Template && d.Explanation.Picked() != d.Pick {
+	if d.Explanation.Picked() != d.Pick {
 		r.Departed++
 	}
 }
@@ -97,6 +97,9 @@ func compare(e *Event, got *Result, shown []Row) *Difference {
 		if !sameText(e.Args, want.Stdout, got.Stdout) {
 			return &Difference{What: "stdout", Expected: lines(want.Stdout), Got: lines(got.Stdout)}
 		}
+	}
+	if e.Op == "proc" && e.Text != "" && !sameProc(e.File, e.Text, got.proc) {
+		return &Difference{What: "text", Expected: lines(e.Text), Got: lines(got.proc)}
 	}
 	if e.Op == "frame" && want.Out != nil && !sameFrames(e.In, want.Out, got.Out) {
 		return &Difference{What: "out", Expected: frameLines(want.Out), Got: frameLines(got.Out)}

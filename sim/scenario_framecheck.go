@@ -78,19 +78,19 @@ func fromDirector(src []byte) bool {
 
 func maskIPv4(ip []byte, own, causedByICMP bool) {
 	headerLen := int(ip[0]&15) * 4
-	if len(ip) < headerLen+8 {
+	if len(ip) <= headerLen {
 		return
 	}
 	proto := packet.Proto(ip[9])
 	const dontFragment = 0x40
-	icmpError := proto == packet.ICMP && (ip[headerLen] == 3 || ip[headerLen] == 11 || ip[headerLen] == 12)
 	first := binary.BigEndian.Uint16(ip[6:])&0x1fff == 0
-	echoReply := proto == packet.ICMP && ip[headerLen] == 0
+	icmpError := proto == packet.ICMP && first && (ip[headerLen] == 3 || ip[headerLen] == 11 || ip[headerLen] == 12)
+	echoReply := proto == packet.ICMP && first && ip[headerLen] == 0
 	if icmpError && !causedByICMP || echoReply && causedByICMP || own && ip[6]&dontFragment == 0 {
 		clear(ip[4:6])
 		clear(ip[10:12])
 	}
-	if own && proto == packet.UDP && first {
+	if own && proto == packet.UDP && first && len(ip) >= headerLen+8 {
 		clear(ip[headerLen : headerLen+2])   // GUE source port
 		clear(ip[headerLen+6 : headerLen+8]) // checksum
 	}

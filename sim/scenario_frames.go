@@ -75,6 +75,11 @@ func buildPacket(e *Event, src, dst string) (*packet.Packet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dst: %w", err)
 	}
+	for _, a := range []netip.Addr{from.Addr(), to.Addr()} {
+		if a.Zone() != "" || a.Is4In6() {
+			return nil, fmt.Errorf("%s is no address of a packet: write it without a zone, and an IPv4 address as 192.0.2.1", a)
+		}
+	}
 	if from.Addr().Is4() != to.Addr().Is4() {
 		return nil, fmt.Errorf("src %s and dst %s are of different IP versions", src, dst)
 	}

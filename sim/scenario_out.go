@@ -50,7 +50,8 @@ func (s *seen) out() Out {
 	return o
 }
 
-// tunnelled returns the packet inside an IP-in-IP or plain GRE header, or nil.
+// tunnelled returns the packet inside the header of a tunnel, or nil. UDP of the
+// director's own is GUE.
 func tunnelled(p *packet.Packet) *packet.Packet {
 	at := p.L4
 	switch p.Flow.Proto {
@@ -60,6 +61,11 @@ func tunnelled(p *packet.Packet) *packet.Packet {
 		if at > p.End || p.Buf[p.L4]&0x80 != 0 {
 			at += 4
 		}
+	case packet.UDP:
+		if src := p.Flow.Src.Netip(); !fromDirector(src.AsSlice()) {
+			return nil
+		}
+		at += packet.UDPHeaderLen + packet.GUEHeaderLen
 	default:
 		return nil
 	}
@@ -74,8 +80,11 @@ func tunnelled(p *packet.Packet) *packet.Packet {
 }
 
 func tunnelName(outer packet.Proto) string {
-	if outer == packet.GRE {
+	switch outer {
+	case packet.GRE:
 		return "gre"
+	case packet.UDP:
+		return "gue"
 	}
 	return "ipip"
 }

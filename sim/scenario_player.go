@@ -31,26 +31,36 @@ type Player struct {
 	commander *control.Commander
 	now       time.Duration
 	turn      int
-	learnt    time.Duration // when the neighbours were last introduced
+	steps     int                      // of virtual time
+	readAt    map[*Event]time.Duration // of commands that have no time of their own
+	learnt    time.Duration            // when the neighbours were last introduced
 
 	// Decisions of the last event.
 	Decisions []dataplane.Decision
 }
 
-// tickEvery is the longest step of virtual time.
-const tickEvery = 50 * time.Millisecond
+// tickEvery is the longest step of virtual time around the end of a connection,
+// idleTickEvery while none is near its end: nothing but defences and schedulers'
+// memories, which look once a second, waits for a time then.
+const (
+	tickEvery     = 50 * time.Millisecond
+	idleTickEvery = time.Second
+)
 
 // packetGap is the time between packets that have none of their own.
 const packetGap = time.Millisecond
 
 // NewPlayer returns a player at the scenario's beginning.
 func NewPlayer(s *Scenario, o Options) (*Player, error) {
+	if err := s.valid(); err != nil {
+		return nil, err
+	}
 	d, host, err := newDirector(s, o)
 	if err != nil {
 		return nil, err
 	}
-	p := &Player{director: d, host: host, local: localAddrs(s, host)}
-	p.commander = &control.Commander{Director: d, Connections: p.connections}
+	p := &Player{director: d, host: host, local: localAddrs(s, host), readAt: readTimes(s.Events)}
+	p.commander = &control.Commander{Director: d, Connections: p.connections, Names: names(), Interfaces: func() []string { return links() }}
 	for range max(1, o.Workers) {
 		p.workers = append(p.workers, d.NewWorker())
 	}
@@ -88,6 +98,12 @@ func (p *Player) Play(e *Event) (Result, error) {
 		p.advance(p.timeOf(e, 0))
 		a := p.commander.Do(strings.Fields(e.Args), e.Stdin)
 		r.RC, r.Stdout, r.Stderr = &a.Code, a.Stdout, a.Stderr
+	case "proc":
+		p.advance(p.timeOf(e, 0))
+		var err error
+		if r.proc, err = p.commander.Proc(e.File); err != nil {
+			return r, err
+		}
 	case "pkt":
 		p.advance(p.timeOf(e, packetGap))
 		in, err := buildPacket(e, e.Src, e.Dst)
@@ -107,7 +123,7 @@ func (p *Player) Play(e *Event) (Result, error) {
 	case "frame":
 		return p.frame(e)
 	default:
-		return r, fmt.Errorf("op %q is not known", e.Op)
+		return r, e.valid()
 	}
 	p.finish(&r)
 	return r, nil
@@ -116,6 +132,9 @@ func (p *Player) Play(e *Event) (Result, error) {
 // timeOf returns when an event happens: at its time, or some time after the
 // last one.
 func (p *Player) timeOf(e *Event, after time.Duration) time.Duration {
+	if at, between := p.readAt[e]; between {
+		return max(p.now, at)
+	}
 	if e.T == nil {
 		return p.now + after
 	}
@@ -124,17 +143,41 @@ func (p *Player) timeOf(e *Event, after time.Duration) time.Duration {
 
 // advance lets time pass.
 func (p *Player) advance(to time.Duration) {
+	next := p.nextEnd(to)
 	for {
-		p.now = min(p.now+tickEvery, to)
-		if p.now-p.learnt >= neighbourTrust {
+		step := tickEvery
+		if p.now+idleTickEvery < next {
+			step = idleTickEvery
+		}
+		p.now = min(p.now+step, to)
+		p.steps++
+		last := p.now >= to
+		if last && p.now-p.learnt >= neighbourTrust { // nobody asks before
 			introduce(p.director)
 			p.learnt = p.now
 		}
 		p.workers[0].Tick(p.now) // only announcements and questions about neighbours
-		if p.now >= to {
+		if last {
 			return
 		}
+		if p.now >= next {
+			next = p.nextEnd(to)
+		}
 	}
+}
+
+// nextEnd is when the first connection or template ends unless a packet comes;
+// later than to when none ends by then.
+func (p *Player) nextEnd(to time.Duration) time.Duration {
+	next := to + 2*idleTickEvery
+	if to-p.now <= tickEvery {
+		return next // one step
+	}
+	p.director.Conns(func(c dataplane.ConnStatus) bool {
+		next = min(next, c.Expires)
+		return true
+	})
+	return next
 }
 
 // bulk plays many packets, spread over the time since the last event.
@@ -164,15 +207,14 @@ func (p *Player) bulk(e *Event) (Result, error) {
 
 // frame plays one Ethernet frame.
 func (p *Player) frame(e *Event) (Result, error) {
-	const header = 14
 	var r Result
 	p.advance(p.timeOf(e, packetGap))
-	raw, err := hex.DecodeString(e.In)
-	if err != nil || len(raw) < header {
-		return r, fmt.Errorf("in: %d bytes of hex are no Ethernet frame: %v", len(raw), err)
+	raw, err := frameOf(e.In)
+	if err != nil {
+		return r, err
 	}
 	kind := packet.EtherType(uint16(raw[12])<<8 | uint16(raw[13]))
-	in := newPacket(raw[header:], kind == packet.EtherIPv4)
+	in := newPacket(raw[etherHeader:], kind == packet.EtherIPv4)
 	in.EtherType = kind
 	copy(in.DstMAC[:], raw)
 	copy(in.SrcMAC[:], raw[6:])
@@ -200,7 +242,7 @@ func (p *Player) send(in *packet.Packet, from string) ([]seen, error) {
 	case "rs":
 		in.Link = serverLink
 	default:
-		return nil, fmt.Errorf("from: %q is no side: write client or rs", from)
+		return nil, validSide(from)
 	}
 	if in.DstMAC.IsZero() {
 		in.DstMAC = directorMAC(in.Link)
@@ -234,7 +276,10 @@ func (p *Player) send(in *packet.Packet, from string) ([]seen, error) {
 // routed is what the director's host does with a packet that is not the
 // director's: it forwards it as a router.
 func (p *Player) routed(in *packet.Packet) []seen {
-	dst := in.Flow.Dst.Netip()
+	src, dst := in.Flow.Src.Netip(), in.Flow.Dst.Netip()
+	if slices.ContainsFunc(p.local, func(l netip.Prefix) bool { return l.Contains(src) }) {
+		return nil // a host believes no other that has its own address
+	}
 	if in.Class != packet.ToUs || !dst.IsValid() || in.TTL <= 1 || slices.ContainsFunc(p.local, func(l netip.Prefix) bool { return l.Contains(dst) }) {
 		return nil
 	}
@@ -301,18 +346,15 @@ func (p *Player) entries() []Entry {
 func (e *Entry) key() string { return e.Proto + " " + e.Client + " " + e.Virtual + " " + e.Dest }
 
 // connections lists the entries as -Lc wants them.
-func (p *Player) connections() []control.Connection {
-	var list []control.Connection
+func (p *Player) connections(yield func(control.Connection) bool) {
 	p.director.Conns(func(c dataplane.ConnStatus) bool {
-		list = append(list, control.Connection{
+		return yield(control.Connection{
 			Protocol: control.ProtocolName(c.Proto), State: c.State.String(),
 			Client: c.Client.String(), ClientPort: c.ClientPort, VIP: c.Virtual.String(), Port: c.VirtualPort,
 			Destination: c.Dest.String(), DestinationPort: c.DestPort,
 			Expires: int64(max(c.Expires-p.now, 0) / time.Second),
 		})
-		return true
 	})
-	return list
 }
 
 // setTunable changes a setting of net.ipv4.vs.

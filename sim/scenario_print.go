@@ -123,18 +123,18 @@ func PrintResult(w io.Writer, e *Event, r *Result, before *Result) error {
 // lost.
 func PrintDecision(w io.Writer, d *dataplane.Decision) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "    decision: %s for %s", d.Service, d.Flow)
+	e := &d.Explanation
+	fmt.Fprintf(&b, "    decision: %s for %s, found by %s", d.Service, d.Flow, d.Found)
 	if d.Mark != 0 {
-		fmt.Fprintf(&b, ", found by firewall mark %d", d.Mark)
+		fmt.Fprintf(&b, "; the packet's mark is %d", d.Mark)
 	}
-	b.WriteString("\n")
-	if d.Template {
-		fmt.Fprintf(&b, "      the client's template leads to %s\n", d.Pick.Server)
-	} else if d.Explanation.Rule != "" {
-		fmt.Fprintf(&b, "      %s\n", d.Explanation.Rule)
-	}
-	if e := &d.Explanation; e.Buckets > 0 {
-		fmt.Fprintf(&b, "      bucket %d of %d\n", e.Bucket, e.Buckets)
+	fmt.Fprintf(&b, "\n      decided by: %s\n      ties: %s\n", e.Rule, e.Tie)
+	if e.Buckets > 0 {
+		fmt.Fprintf(&b, "      place %d of %d", e.Bucket, e.Buckets)
+		if e.Fallback != e.Bucket {
+			fmt.Fprintf(&b, ", by fallback %d", e.Fallback)
+		}
+		b.WriteString("\n")
 	}
 	for i := range d.Explanation.Candidates {
 		printCandidate(&b, &d.Explanation.Candidates[i])
@@ -152,11 +152,8 @@ func printCandidate(b *strings.Builder, c *sched.Candidate) {
 		mark = "*"
 	}
 	score := ""
-	switch {
-	case c.Score.Den > 1:
+	if c.Score.Den > 0 {
 		score = fmt.Sprintf(" score %d/%d", c.Score.Num, c.Score.Den)
-	case c.Score.Den == 1:
-		score = fmt.Sprintf(" score %d", c.Score.Num)
 	}
 	fmt.Fprintf(b, "      %s %s weight %d active %d inact %d%s: %s\n", mark, c.Dest.Server, c.Weight, c.Active, c.InAct, score, c.Why)
 }

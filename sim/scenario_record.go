@@ -25,6 +25,9 @@ func Record(s *Scenario, o Options, conns bool) (*Scenario, error) {
 		c := *e
 		hadConns := e.Conns != nil
 		c.Result = got
+		if e.Op == "proc" {
+			c.Text = got.proc
+		}
 		if e.Op != "note" {
 			t := math.Round(p.Now().Seconds()*1000) / 1000
 			c.T = &t

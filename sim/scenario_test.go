@@ -107,6 +107,8 @@ func TestParseRefuses(t *testing.T) {
 		"a bulk's packet of one":     {`{"events": [{"op": "bulk", "results": [["a"]]}]}`, "[source, destination, outcome]"},
 		"a table row without number": {`{"events": [{"op": "note", "table": [["TCP a", [["b", 1]]]]}]}`, "4 elements are expected"},
 		"a setting that is a list":   {`{"sysctl": {"sloppy_tcp": [1]}}`, "a setting is a number or a string"},
+		"two scenarios in one file":  {"{\"id\": \"x\"}\n{\"id\": \"y\"}", "line 1: something follows the scenario"},
+		"an empty file":              {"", "line 1: the file is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := sim.Parse([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -124,16 +126,44 @@ func TestPlayRefuses(t *testing.T) {
 		"an unknown side":       {`{"op": "pkt", "from": "moon", "proto": "udp", "src": "198.51.100.1:1", "dst": "192.0.2.10:1"}`, "write client or rs"},
 		"mixed IP versions":     {`{"op": "pkt", "from": "client", "proto": "udp", "src": "198.51.100.1:1", "dst": "[2001:db8:f::10]:1"}`, "different IP versions"},
 		"an address, no port":   {`{"op": "pkt", "from": "client", "proto": "udp", "src": "198.51.100.1", "dst": "192.0.2.10:1"}`, "src: "},
-		"a frame of no hex":     {`{"op": "frame", "from": "client", "in": "zz"}`, "are no Ethernet frame"},
+		"a frame of no hex":     {`{"op": "frame", "from": "client", "in": "zz"}`, "write an Ethernet frame in hex"},
+		"a frame of one byte":   {`{"op": "frame", "from": "client", "in": "00"}`, "its header alone has 14"},
+		"a frame from nowhere":  {`{"op": "frame", "in": "0200000001fe0200000001010800"}`, "write client or rs"},
+		"a pause before now":    {`{"op": "sleep", "seconds": -5}`, "seconds -5: write 0 to 2678400"},
+		"a pause of 1e300":      {`{"op": "sleep", "seconds": 1e300}`, "seconds 1e+300: write 0 to 2678400"},
+		"a time before all":     {`{"op": "note", "t": -1}`, "t -1: write 0 to 2678400"},
+		"a bulk's odd address":  {`{"op": "bulk", "proto": "udp", "results": [["198.51.100.1:1", "x"]]}`, "results[0]: dst: "},
+		"no event":              {`null`, "null is no event"},
 		"an unknown setting":    {`{"op": "sysctl", "name": "net.ipv4.vs.nonsense", "value": 1}`, `nonsense: the director has no setting of that name`},
 		"a route to nowhere":    {`{"op": "route", "args": "203.0.113.0/24"}`, "leads nowhere"},
 		"a route's odd word":    {`{"op": "route", "args": "203.0.113.0/24 metric 1"}`, `"metric" is not known`},
+		"an address's zone":     {`{"op": "pkt", "from": "client", "proto": "udp", "src": "[fe80::1%x]:1", "dst": "[2001:db8:f::10]:1"}`, "without a zone"},
+		"IPv4 within IPv6":      {`{"op": "pkt", "from": "client", "proto": "udp", "src": "[::ffff:192.0.2.1]:1", "dst": "[2001:db8:f::10]:1"}`, "as 192.0.2.1"},
 		"a link of no director": {`{"op": "route", "args": "203.0.113.0/24 dev eth9"}`, "cli0, rs0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := sim.Check(parse(t, `{"id": "x", "events": [`+test.event+`]}`), sim.Options{})
 			if r.OK() || r.Err == nil || !strings.Contains(r.Err.Error(), "event 0") || !strings.Contains(r.Err.Error(), test.want) {
 				t.Errorf("got %v, want it to name event 0 and contain %s", r.Err, test.want)
+			}
+		})
+	}
+}
+
+// TestNothingIsPlayedOfAWrongScenario looks at the first event's neighbour: the
+// second one is refused before the first is played.
+func TestNothingIsPlayedOfAWrongScenario(t *testing.T) {
+	for name, test := range map[string]struct{ text, want string }{
+		"no id":             {`{"events": [{"op": "note"}]}`, "id is missing"},
+		"no event":          {`{"id": "x"}`, "events: there are none"},
+		"an MTU below zero": {`{"id": "x", "mtu_rs": -1, "events": [{"op": "note"}]}`, "mtu_rs -1: write 68 to 65535"},
+		"a mark of 0":       {`{"id": "x", "marks": [{"dport": 80}], "events": [{"op": "note"}]}`, "marks[0].mark: 0 is no mark"},
+		"a later setting":   {`{"id": "x", "events": [{"op": "note"}, {"op": "sysctl", "name": "sloppy_tcp", "value": 7}]}`, "event 1 (sysctl sloppy_tcp=7)"},
+		"the second event":  {`{"id": "x", "events": [{"op": "note"}, {"op": "sleep", "seconds": -1}]}`, "event 1 (sleep -1)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := sim.NewPlayer(parse(t, test.text), sim.Options{}); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want it to contain %s", err, test.want)
 			}
 		})
 	}

@@ -84,6 +84,10 @@ func withoutTime(line string) (string, int) {
 	return at[1] + at[4], minutes*60 + seconds
 }
 
+// isBytes tells the columns InBytes and OutBytes, the last two of a line. A record
+// does not say how long the payload of its packets was, so it may have more.
+func isBytes(column, columns int) bool { return column >= columns-2 }
+
 // sameCounters compares two listings of counters, or without their values.
 func sameCounters(want, got []string, values bool) bool {
 	if len(want) != len(got) {
@@ -98,7 +102,7 @@ func sameCounters(want, got []string, values bool) bool {
 		for j := range was {
 			w, err1 := strconv.Atoi(strings.TrimSpace(was[j]))
 			g, err2 := strconv.Atoi(strings.TrimSpace(is[j]))
-			if values && err1 == nil && err2 == nil && w > g {
+			if values && !isBytes(j, len(was)) && err1 == nil && err2 == nil && w > g {
 				return false
 			}
 		}

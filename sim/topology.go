@@ -10,6 +10,7 @@ import (
 	"pktdirector/dataplane"
 	"pktdirector/lvs"
 	"pktdirector/modes/dr"
+	"pktdirector/modes/fullnat"
 	"pktdirector/modes/nat"
 	"pktdirector/modes/tun"
 	"pktdirector/packet"
@@ -63,8 +64,8 @@ func vips() []netip.Prefix {
 // newDirector returns a director in the scenario's network.
 func newDirector(s *Scenario, o Options) (*dataplane.Director, dataplane.HostTable, error) {
 	table := hostTable()
-	d := dataplane.New(dataplane.Options{Seed: o.Seed, Decisions: o.Explain, Forwarders: dataplane.Forwarders{
-		lvs.Masq: nat.Masq{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(o.Seed),
+	d := dataplane.New(dataplane.Options{Seed: o.Seed, Decisions: o.Explain, LocalVIPs: true, Forwarders: dataplane.Forwarders{
+		lvs.Masq: nat.Masq{}, lvs.FullNAT: fullnat.Both{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(o.Seed),
 	}})
 	mtu := s.MTU
 	if mtu == 0 {
