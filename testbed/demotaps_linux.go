@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -116,8 +117,17 @@ func readTCPCounters() (c tcpCounters, err error) {
 		return c, err
 	}
 	defer f.Close()
+	if c, err = parseTCPCounters(f); err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// parseTCPCounters reads what /proc/net/snmp says of TCP: a line of names and one
+// of their values.
+func parseTCPCounters(from io.Reader) (c tcpCounters, err error) {
 	var names []string
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	for lines := bufio.NewScanner(from); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
 		if len(fields) == 0 || fields[0] != "Tcp:" {
 			continue
@@ -137,10 +147,10 @@ func readTCPCounters() (c tcpCounters, err error) {
 				c.retransmitted, err = strconv.ParseUint(fields[i], 10, 64)
 			}
 			if err != nil {
-				return c, fmt.Errorf("%s: %s: %w", path, name, err)
+				return c, fmt.Errorf("%s: %w", name, err)
 			}
 		}
 		return c, nil
 	}
-	return c, fmt.Errorf("%s: no line for Tcp", path)
+	return c, errors.New("no values for Tcp")
 }

@@ -209,12 +209,14 @@ func (l *Lab) start(host string, args []string) (*Process, error) {
 	l.step(host, "pktdirector "+strings.Join(args, " "))
 	p := &Process{Host: host, Args: args, done: make(chan struct{}),
 		cmd: exec.Command(l.opts.Program, args...), log: &logBuffer{ready: make(chan struct{})}}
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = p.log, p.log, outputTimeout
 	if err := l.Start(host, p.cmd); err != nil {
 		return nil, fmt.Errorf("%s: %w", p, err)
 	}
 	go func() { // ends with the process, which Close ends
-		p.err = p.cmd.Wait()
+		if p.err = p.cmd.Wait(); errors.Is(p.err, exec.ErrWaitDelay) {
+			p.err = nil // it ended well, and another has its output
+		}
 		close(p.done)
 	}()
 	l.procs = append(l.procs, p)

@@ -80,10 +80,13 @@ type AddTundev struct{ Dev string }
 func (o AddTundev) String() string { return "ip tuntap add dev " + o.Dev + " mode tun" }
 
 // AddVeth makes a pair of interfaces, both ends in this namespace.
-type AddVeth struct{ Dev, Peer string }
+type AddVeth struct {
+	Dev, Peer string
+	MTU       int // of both
+}
 
 func (o AddVeth) String() string {
-	return fmt.Sprintf("ip link add %s type veth peer name %s", o.Dev, o.Peer)
+	return fmt.Sprintf("ip link add %s mtu %d type veth peer name %s mtu %[2]d", o.Dev, o.MTU, o.Peer)
 }
 
 // ProxyNeighbour makes the kernel answer ARP for an address that it routes

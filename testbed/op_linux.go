@@ -71,7 +71,8 @@ func (o AddTundev) Apply() error {
 // Apply implements Op.
 func (o AddVeth) Apply() error {
 	v := netlink.NewVeth(attrs(o.Dev))
-	v.PeerName = o.Peer
+	v.MTU = o.MTU
+	v.PeerName, v.PeerMTU = o.Peer, uint32(o.MTU)
 	return addLink(o, v)
 }
 

@@ -16,6 +16,9 @@ import (
 const (
 	readyTimeout = 10 * time.Second
 	stopTimeout  = 5 * time.Second
+	// and for the end of its output, which a successor of a director that was upgraded
+	// has as well.
+	outputTimeout = time.Second
 )
 
 // Process is a program that runs on a host of a lab.

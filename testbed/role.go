@@ -141,6 +141,9 @@ const (
 const (
 	DecapDevice = "tunl0"
 	DecapFeed   = "tunl0-feed"
+
+	// maxPacket is the largest IP packet in bytes.
+	maxPacket = 65535
 )
 
 // decapsulates reports whether c's host unwraps IPIP.
@@ -152,7 +155,7 @@ func (c HostConfig) decapsulates() bool {
 // says, in order. Applying them twice changes nothing the second time.
 func (c HostConfig) Plan(f Facts) ([]Op, error) {
 	var ops []Op
-	if c.Role == RealServer && c.Mode.Method != lvs.Masq {
+	if c.Role == RealServer && !c.Mode.RewritesPorts() { // it has the VIP
 		ops = append(ops, quiet()...)
 	}
 	for _, n := range c.NICs {
@@ -224,7 +227,8 @@ func (c HostConfig) decapsulate(d Decap) []Op {
 		ops = append(ops, AddTundev{DecapDevice})
 	case DecapVeth:
 		ops = append(ops,
-			AddVeth{Dev: DecapDevice, Peer: DecapFeed},
+			// What came in fragments around it may be larger than any segment's MTU.
+			AddVeth{Dev: DecapDevice, Peer: DecapFeed, MTU: maxPacket},
 			// The feeding end is no interface of the host: it must neither
 			// speak nor answer.
 			Sysctl{"net.ipv6.conf." + DecapFeed + ".disable_ipv6", "1"},

@@ -32,6 +32,7 @@ func sabotages() map[string]func(*Lab) error {
 		"replies-via-director": (*Lab).repliesViaDirector,
 		"reset":                (*Lab).provokeReset,
 		"loss":                 (*Lab).lose,
+		"mtu-blackhole":        (*Lab).swallow,
 	}
 }
 
@@ -161,9 +162,26 @@ func (l *Lab) lose() error {
 	return errors.Join(errs...)
 }
 
+// swallow makes the last real server's kernel drop large packets without a word,
+// as a link with a small MTU does behind a firewall that drops ICMP.
+func (l *Lab) swallow() error {
+	return l.Do(l.lastServer().Name, func() error { return dropLarge(nil) })
+}
+
 // dropByLot does what "nft add rule ... ip length >= 1000 numgen random mod 100
 // < 20 drop" does, for what comes in to the calling thread's host.
 func dropByLot() error {
+	return dropLarge([]expr.Any{
+		&expr.Numgen{Register: 1, Modulus: 100, Type: unix.NFT_NG_RANDOM},
+		// The number comes in the host's order, a comparison is by bytes.
+		&expr.Byteorder{SourceRegister: 1, DestRegister: 1, Op: expr.ByteorderHton, Len: 4, Size: 4},
+		&expr.Cmp{Op: expr.CmpOpLt, Register: 1, Data: binary.BigEndian.AppendUint32(nil, lossPercent)},
+	})
+}
+
+// dropLarge drops the packets of lossBytes and more that come in to the calling
+// thread's host and that lot lets drop.
+func dropLarge(lot []expr.Any) error {
 	c, err := nftables.New()
 	if err != nil {
 		return err
@@ -171,15 +189,12 @@ func dropByLot() error {
 	table := c.AddTable(&nftables.Table{Name: "sabotage", Family: nftables.TableFamilyIPv4})
 	chain := c.AddChain(&nftables.Chain{Name: "loss", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
-	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+	rule := []expr.Any{
 		&expr.Payload{Base: expr.PayloadBaseNetworkHeader, Offset: 2, Len: 2, DestRegister: 1}, // total length
 		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: binary.BigEndian.AppendUint16(nil, lossBytes)},
-		&expr.Numgen{Register: 1, Modulus: 100, Type: unix.NFT_NG_RANDOM},
-		// The number comes in the host's order, a comparison is by bytes.
-		&expr.Byteorder{SourceRegister: 1, DestRegister: 1, Op: expr.ByteorderHton, Len: 4, Size: 4},
-		&expr.Cmp{Op: expr.CmpOpLt, Register: 1, Data: binary.BigEndian.AppendUint32(nil, lossPercent)},
-		&expr.Verdict{Kind: expr.VerdictDrop},
-	}})
+	}
+	rule = append(append(rule, lot...), &expr.Verdict{Kind: expr.VerdictDrop})
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"pktdirector/control"
 	"pktdirector/lvs"
 	"pktdirector/packet"
 )
@@ -72,7 +73,7 @@ type Route struct {
 // Mode is a forwarding method as topology files and flags write it.
 type Mode struct{ lvs.Method }
 
-// UnmarshalText reads nat, dr or tun.
+// UnmarshalText reads nat, dr, tun or fullnat.
 func (m *Mode) UnmarshalText(text []byte) (err error) {
 	m.Method, err = lvs.ParseMethod(string(text))
 	return err
@@ -117,14 +118,20 @@ func Load(name string) (*Topology, error) {
 	if err != nil {
 		return nil, err
 	}
-	var t Topology
-	if err := yaml.UnmarshalWithOptions(text, &t, yaml.Strict()); err != nil {
+	return parseTopology(file, text)
+}
+
+// parseTopology reads the text of a topology's file.
+func parseTopology(file string, text []byte) (*Topology, error) {
+	t := &Topology{}
+	err := control.CallYAML(func() error { return yaml.UnmarshalWithOptions(text, t, yaml.Strict()) })
+	if err == nil {
+		err = t.Validate()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if err := t.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return &t, nil
+	return t, nil
 }
 
 // Validate reports the first thing in t that no lab could be built from.
@@ -132,7 +139,7 @@ func (t *Topology) Validate() error {
 	if !t.VIP.IsValid() {
 		return fmt.Errorf("vip: the address is missing")
 	}
-	if t.Mode.Method != lvs.Masq && (t.HTTP.Listen() != t.HTTP.Port || t.Echo.Listen() != t.Echo.Port) {
+	if !t.Mode.RewritesPorts() && (t.HTTP.Listen() != t.HTTP.Port || t.Echo.Listen() != t.Echo.Port) {
 		return fmt.Errorf("server_port: %s rewrites no ports: leave it out", t.Mode.Short())
 	}
 	macs := map[MAC]string{}
@@ -154,6 +161,9 @@ func (t *Topology) Validate() error {
 func (t *Topology) validateHost(h *Host, macs map[MAC]string, addrs map[netip.Addr]string) error {
 	reachable := func(a netip.Addr) bool {
 		return slices.ContainsFunc(h.NICs, func(n NIC) bool { return n.Address.Contains(a) })
+	}
+	if len(h.NICs) == 0 {
+		return fmt.Errorf("nics: a host needs one at least")
 	}
 	for _, n := range h.NICs {
 		seg, ok := t.Segment(n.Segment)

@@ -1,6 +1,7 @@
 package testbed_test
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -51,6 +52,24 @@ func TestEveryTopologyLoads(t *testing.T) {
 		}
 		if top.VIPSegment() == "" {
 			t.Errorf("%s: the VIP %s is in no segment", name, top.VIP)
+		}
+	}
+}
+
+// A topology that cannot be read is an error that names the file, also where the YAML
+// library panics.
+func TestParseTopologyRefuses(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"nothing", "", "lab.yaml: vip: the address is missing"},
+		{"an unknown key", "vips: 192.0.2.10\n", `lab.yaml: [1:1] unknown field "vips"`},
+		{"a word for a list", "hosts: a\n", "lab.yaml: [1:8] "},
+		{"a tagged word for a list", "hosts: !!str a\n", "lab.yaml: the YAML library fails on this text"},
+		{"a tag alone for a list", "segments: !x\n", "lab.yaml: the YAML library fails on this text"},
+		{"a tagged mapping for an inner list", "hosts: [{nics: !x {}}]\n", "lab.yaml: the YAML library fails on this text"},
+	} {
+		top, err := testbed.ParseTopology("lab.yaml", []byte(c.text))
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) || top != nil {
+			t.Errorf("%s: %v, %v; want %q", c.name, top, err, c.want)
 		}
 	}
 }
@@ -134,6 +153,16 @@ func TestFlagsReadWhatTheyWrite(t *testing.T) {
 	}
 }
 
+// TestUnwrappedPacketsPassWhole: what came in fragments around it may have any size
+// when it is unwrapped, and the pair of interfaces that stands for a tunnel's device
+// must take it.
+func TestUnwrappedPacketsPassWhole(t *testing.T) {
+	const pair = "ip link add tunl0 mtu 65535 type veth peer name tunl0-feed mtu 65535\n"
+	if got := plan(t, "tun", "rs3", testbed.DecapVeth, false); !strings.Contains(got, pair) {
+		t.Errorf("want %q in\n%s", pair, got)
+	}
+}
+
 // plan returns a host's plan as commands, its interfaces called eth1, eth2 ...
 // as on a fresh machine when renamed is set.
 func plan(t *testing.T, lab, host string, decap testbed.Decap, renamed bool) string {
@@ -159,6 +188,28 @@ func plan(t *testing.T, lab, host string, decap testbed.Decap, renamed bool) str
 		b.WriteString(op.String() + "\n")
 	}
 	return b.String()
+}
+
+// TestAFullNATServerNeedsNothing: it has no VIP to keep quiet about.
+func TestAFullNATServerNeedsNothing(t *testing.T) {
+	top := load(t, "nat")
+	h := top.With(testbed.RealServer)[0]
+	c := top.Config(h)
+	facts := testbed.Facts{NICs: map[packet.MAC]string{}}
+	for _, n := range c.NICs {
+		facts.NICs[n.MAC.MAC] = n.Segment
+	}
+	nat, err := c.Plan(facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Mode.UnmarshalText([]byte("fullnat")); err != nil {
+		t.Fatal(err)
+	}
+	full, err := c.Plan(facts)
+	if diff := cmp.Diff(fmt.Sprint(nat), fmt.Sprint(full)); err != nil || diff != "" {
+		t.Errorf("%v (-nat +fullnat):\n%s", err, diff)
+	}
 }
 
 func TestPlansReadLikeAnOperatorsNotes(t *testing.T) {

@@ -1,9 +1,9 @@
-// Package endpoint is the far end of an IPIP tunnel for real servers whose
-// kernel has none: it takes the packets that a director of the tunnelling
-// method sends, unwraps them, and hands them to the host's own kernel through a
-// device that has the VIP: a TUN device, or a pair of interfaces where none
-// can be opened.
+// Package endpoint is the far end of a tunnel for real servers whose kernel has
+// none: it takes the packets that a director of the tunnelling method sends,
+// unwraps them, and hands them to the host's own kernel, which has the VIP, through
+// a TUN device, or a pair of interfaces where none can be opened.
 //
-// It unwraps IPv4 in IPv4 (RFC 2003) and nothing else; replies do not pass it.
-// Read unwrap.go first.
+// It unwraps IP in IP, GRE and GUE over IPv4 and IPv6, with IPv4 or IPv6 inside,
+// checks the tunnels' own checksums, and puts fragments together; replies do not pass
+// it. Read unwrap.go first.
 package endpoint

@@ -2,13 +2,19 @@ package endpoint
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
+	"pktdirector/conntrack"
+	"pktdirector/lvs"
+	"pktdirector/lvs/lvstest"
+	"pktdirector/modes/tun"
 	"pktdirector/packet"
+	"pktdirector/packet/packettest"
 )
 
 // inner is a UDP packet that client and VIP could exchange.
@@ -21,7 +27,7 @@ func inner(t *testing.T, tos uint8) []byte {
 	return serialize(t, ip, udp, gopacket.Payload("hello"))
 }
 
-func serialize(t *testing.T, l ...gopacket.SerializableLayer) []byte {
+func serialize(t testing.TB, l ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
 	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, l...); err != nil {
@@ -44,6 +50,7 @@ func outer(t *testing.T, b []byte, change func(*layers.IPv4)) []byte {
 func packetOf(b []byte) *packet.Packet {
 	p := new(packet.Packet)
 	p.Reset(append(make([]byte, packet.Headroom), b...), packet.Headroom, len(b))
+	p.EtherType = packet.EtherIPv4
 	return p
 }
 
@@ -70,7 +77,7 @@ func TestUnwrap(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := packetOf(tt.in)
-			if ok := unwrap(p); ok != (tt.want != nil) {
+			if ok := packet.Parse(p) == packet.ParseOK && unwrap(p, GUEPort); ok != (tt.want != nil) {
 				t.Fatalf("unwrap says %v", ok)
 			}
 			if tt.want != nil {
@@ -89,13 +96,82 @@ func FuzzUnwrap(f *testing.F) {
 	f.Add([]byte{0x45, 0, 0, 40, 0, 0, 0x40, 0, 63, 4, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8,
 		0x45, 0, 0, 20, 0, 0, 0x40, 0, 63, 17, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add([]byte{0x4f})
+	for _, kind := range lvstest.Tunnels() {
+		for _, outer := range []int{4, 6} {
+			for _, in := range []int{4, 6} {
+				_, b := wrapped(f, kind, outer, in)
+				f.Add(b)
+			}
+		}
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := packetOf(b)
-		if !unwrap(p) {
+		for _, kind := range []packet.EtherType{packet.EtherIPv4, packet.EtherIPv6} {
+			p = packetOf(b)
+			p.EtherType = kind
+			if packet.Parse(p) == packet.ParseOK {
+				break
+			}
+		}
+		if packet.Parse(p) != packet.ParseOK || !unwrap(p, GUEPort) {
 			return
 		}
 		if p.Start < packet.Headroom+20 || p.End > packet.Headroom+len(b) || p.Len() < 20 {
 			t.Errorf("unwrapped to [%d:%d] of %d bytes", p.Start-packet.Headroom, p.End-packet.Headroom, len(b))
 		}
 	})
+}
+
+// wrapped returns a client's packet, and the same in a director's tunnel.
+func wrapped(t testing.TB, k lvs.TunnelInfo, outer, inner int) (in, out []byte) {
+	t.Helper()
+	ends := map[int][2]string{4: {"198.51.100.10:1000", "203.0.113.80:80"}, 6: {"[2001:db8:1::10]:1000", "[2001:db8:2::80]:80"}}[inner]
+	tunnel := map[int][2]string{4: {"203.0.113.2", "10.2.0.11"}, 6: {"2001:db8:2::2", "2001:db8:3::11"}}[outer]
+	p := packettest.Build(t, packettest.Spec{Src: ends[0], Dst: ends[1], Flags: packet.ACK, Payload: []byte("hello")})
+	if e := packet.Parse(p); e != packet.ParseOK {
+		t.Fatal(e)
+	}
+	in = bytes.Clone(p.Bytes())
+	c := &conntrack.Conn{Dest: packet.MustParseAddr(tunnel[1]), Method: lvs.Tunnel}
+	c.SetTunnel(k)
+	if !tun.New(1).Forward(p, c, conntrack.Request, packet.MustParseAddr(tunnel[0])) {
+		t.Fatal("not wrapped")
+	}
+	return in, p.Bytes()
+}
+
+// Each kind of tunnel comes apart again; a flipped bit in what its checksum
+// covers is noticed where it has one.
+func TestUnwrapEachKind(t *testing.T) {
+	for name, k := range lvstest.Tunnels() {
+		for _, outer := range []int{4, 6} {
+			for _, inner := range []int{4, 6} {
+				t.Run(fmt.Sprintf("%s %din%d", name, inner, outer), func(t *testing.T) {
+					in, out := wrapped(t, k, outer, inner)
+					parsed := func(b []byte) *packet.Packet {
+						p := packetOf(b)
+						if outer == 6 {
+							p.EtherType = packet.EtherIPv6
+						}
+						if e := packet.Parse(p); e != packet.ParseOK {
+							t.Fatal(e)
+						}
+						return p
+					}
+					p := parsed(out)
+					if !unwrap(p, GUEPort) || !bytes.Equal(p.Bytes(), in) {
+						t.Fatalf("out came % x, want % x", p.Bytes(), in)
+					}
+					if k.Type == lvs.GUE && unwrap(parsed(out), GUEPort+1) {
+						t.Error("a datagram to another port was taken for GUE")
+					}
+					spoilt := bytes.Clone(out)
+					spoilt[len(spoilt)-1] ^= 1
+					if got, want := unwrap(parsed(spoilt), GUEPort), k.Checksum == lvs.NoChecksum; got != want {
+						t.Errorf("with a flipped bit: taken %v, want %v", got, want)
+					}
+				})
+			}
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -38,14 +39,16 @@ func (t Transfer) Equal(n int64) bool {
 
 // Connections are open TCP connections whose server has given its name.
 type Connections struct {
+	client Client
 	conns  []net.Conn
+	names  []string       // of their servers
 	Server map[string]int `json:"servers"` // connections each server got
 }
 
 // Open opens n connections one after another, asks each server's name and
 // keeps them open. Those opened before an error are returned with it.
 func (c Client) Open(ctx context.Context, n int) (*Connections, error) {
-	all := &Connections{Server: map[string]int{}}
+	all := &Connections{client: c, Server: map[string]int{}}
 	for i := range n {
 		conn, err := c.dial(ctx)
 		if err != nil {
@@ -56,9 +59,34 @@ func (c Client) Open(ctx context.Context, n int) (*Connections, error) {
 		if err != nil {
 			return all, fmt.Errorf("connection %d of %d from %s: %w", i+1, n, conn.LocalAddr(), err)
 		}
+		all.names = append(all.names, name)
 		all.Server[name]++
 	}
 	return all, nil
+}
+
+// Again asks each connection's server for its name again. It has to be the same.
+func (cs *Connections) Again() error {
+	var errs []error
+	for i, was := range cs.names {
+		name, err := cs.client.name(cs.conns[i])
+		if err == nil && name != was {
+			err = fmt.Errorf("is with server %s now, was with %s", name, was)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("connection from %s: %w", cs.conns[i].LocalAddr(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Addrs returns the client's ends.
+func (cs *Connections) Addrs() []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, c := range cs.conns {
+		all = append(all, c.LocalAddr().(*net.TCPAddr).AddrPort())
+	}
+	return all
 }
 
 // Close closes the connections.

@@ -7,6 +7,7 @@ import (
 	"hash"
 	"io"
 	"math/rand/v2"
+	"sync"
 )
 
 // Stream returns a reader of n bytes that follow from the seed.
@@ -19,21 +20,28 @@ func Stream(seed uint64, n int64) io.Reader {
 // chunk is how many bytes are read, hashed and sent at once.
 const chunk = 256 << 10
 
-// digest hashes and counts what is written to it.
+// digest hashes and counts what is written to it. A server may answer an upload
+// before it has all of it: the digest is read while the rest is still written.
 type digest struct {
-	hash.Hash
+	mu    sync.Mutex // guards both
+	hash  hash.Hash
 	bytes int64
 }
 
-func newDigest() *digest { return &digest{Hash: sha256.New()} }
+func newDigest() *digest { return &digest{hash: sha256.New()} }
 
 func (d *digest) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.bytes += int64(len(p))
-	return d.Hash.Write(p)
+	return d.hash.Write(p)
 }
 
-// String returns the SHA-256 in hexadecimal.
-func (d *digest) String() string { return hex.EncodeToString(d.Sum(nil)) }
+func (d *digest) String() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return hex.EncodeToString(d.hash.Sum(nil))
+}
 
 // plainReader and plainWriter hide other methods than Read and Write from
 // io.CopyBuffer, so that it uses the buffer it is given.

@@ -1,0 +1,4 @@
+package testbed
+
+// ParseTopology is parseTopology.
+var ParseTopology = parseTopology
