@@ -19,9 +19,10 @@ func newCheckCommand() *cobra.Command {
 		Use:   "check -c FILE",
 		Short: "Tell what on this host would break forwarding",
 		Long: `Check reads the configuration and looks at this host: rights, interfaces, MTUs,
-reverse path filters, routes to the real servers, VIPs on the host, and whether
-another machine answers for a VIP. Each finding is one line with its remedy.
-Nothing is changed. "pktdirector run" logs the same findings when it starts.
+tunnels' headers, reverse path filters, routes to the real servers, VIPs and FullNAT's
+source addresses and ports, real servers that are this host, and whether another machine
+answers for what the director will. It says, too, what a local client would see. Each finding is one line with its remedy. Nothing is
+changed. "pktdirector run" logs the same findings when it starts.
 
 Exit code 0: nothing that stops the director. 1: there are errors. 2: the command
 line makes no sense.`,
@@ -32,9 +33,13 @@ line makes no sense.`,
 			if err != nil {
 				return err
 			}
-			findings, err := host.Check(cmd.Context(), planOf(c))
+			plan := planOf(c)
+			findings, err := host.Check(cmd.Context(), plan)
 			if err != nil {
 				return err
+			}
+			if local, ok := host.LocalClients(plan); ok {
+				findings = append(findings, local)
 			}
 			faults := 0
 			for _, f := range findings {
@@ -76,7 +81,7 @@ func planOf(c *control.Config) host.Plan {
 	p := host.Plan{Rules: c.Ruleset}
 	index := map[string]int{}
 	for i, l := range c.Links {
-		p.Links = append(p.Links, host.Link{Name: l.Name, VLAN: l.VLAN, Tundev: l.Type == control.Tundev})
+		p.Links = append(p.Links, host.Link{Name: l.Name, VLAN: l.VLAN, Tundev: l.Type == control.Tundev, Local: l.Type == control.Local})
 		if _, there := index[l.Name]; !there {
 			index[l.Name] = i
 		}

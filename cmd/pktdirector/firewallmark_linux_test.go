@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -35,11 +33,7 @@ services:
 			for _, s := range top.With(testbed.RealServer) {
 				fmt.Fprintf(&b, "      - {address: %s, uthreshold: 100}\n", s.Addr())
 			}
-			file := filepath.Join(t.TempDir(), "director.yaml")
-			if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			startRun(t, l, host, file)
+			startConfigured(t, l, host, b.String())
 			if out, err := l.Output(t.Context(), client, "lab", "client", "open", fmt.Sprintf("%s:%d", top.VIP, top.HTTP.Listen()), "-n", "6"); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

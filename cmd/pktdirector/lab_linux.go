@@ -40,9 +40,10 @@ a kernel that lets ordinary users make user namespaces, and leave nothing behind
 
 func newLabListCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List the labs there are, and whether they are up",
-		Args:  cobra.NoArgs,
+		Use:     "list",
+		Short:   "List the labs there are, and whether they are up",
+		Example: "  pktdirector lab list",
+		Args:    cobra.NoArgs,
 		RunE: failing(func(cmd *cobra.Command, _ []string) error {
 			up, err := testbed.Up()
 			if err != nil {
@@ -133,8 +134,9 @@ and programs that open /dev/tty, to ask for a password or to draw a screen, do n
 func newLabStatusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "status [NAME...]",
-		Short: "Tell how the labs that are up stand",
+		Use:     "status [NAME...]",
+		Short:   "Tell how the labs that are up stand",
+		Example: "  pktdirector lab status\n  pktdirector lab status nat --json",
 		RunE: failing(func(cmd *cobra.Command, args []string) error {
 			labs, err := standing(args)
 			if err != nil {
@@ -178,9 +180,10 @@ func printStatus(w io.Writer, all []*testbed.Status, asJSON bool) error {
 
 func newLabDownCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "down [NAME...]",
-		Short: "Take labs down: those named, or all that are up",
-		Long:  `Down returns when nothing of the labs is left. A lab that is not up is no error.`,
+		Use:     "down [NAME...]",
+		Short:   "Take labs down: those named, or all that are up",
+		Example: "  pktdirector lab down nat\n  pktdirector lab down",
+		Long:    `Down returns when nothing of the labs is left. A lab that is not up is no error.`,
 		RunE: failing(func(cmd *cobra.Command, args []string) error {
 			labs, err := standing(args)
 			if err != nil {

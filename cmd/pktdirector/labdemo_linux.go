@@ -60,7 +60,7 @@ func newLabDemoCommand() *cobra.Command {
 	var f demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo [NAME...]",
-		Short: "See and check each forwarding method at work, in labs of its own",
+		Short: "See and check NAT, DR and TUN at work, in labs of their own",
 		Long: `Demo builds each lab in turn, opens connections, moves data both ways, and checks
 what can be seen: how many connections each server got, hashes, the way of the
 replies, resets and retransmissions. It exits with 1 when a check fails, and

@@ -90,7 +90,7 @@ type roleFlags struct {
 
 func (f *roleFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.mode, "mode", "", "forwarding method: nat, dr or tun")
+	fl.StringVar(&f.mode, "mode", "", "forwarding method: nat, dr, tun or fullnat")
 	fl.StringVar(&f.vip, "vip", "", "the virtual service's address")
 	fl.StringArrayVar(&f.nics, "nic", nil, "interface as name=MAC,address/prefix; the one with that MAC gets the name")
 	fl.StringVar(&f.gateway, "gateway", "", "gateway of the default route")

@@ -44,18 +44,21 @@ and each UDP datagram with "NAME: " in front of it.`,
 	return cmd
 }
 
-// newLabEndpointCommand unwraps IPIP.
+// newLabEndpointCommand is the far end of a tunnel.
 func newLabEndpointCommand() *cobra.Command {
 	var nic, decap string
+	var guePort uint16
 	cmd := &cobra.Command{
-		Use:   "endpoint --nic NIC",
-		Short: "Unwrap IPIP on a real server whose kernel cannot",
-		Long: `Endpoint takes IPIP packets that arrive on an interface, unwraps them, and gives
-them to the kernel through the device tunl0, which "lab role" has made.`,
+		Use:     "endpoint --nic NIC",
+		Short:   "Unwrap a tunnel's packets on a real server whose kernel cannot",
+		Example: "  pktdirector lab endpoint --nic eth0",
+		Long: `Endpoint takes packets of tunnels (IP in IP, GRE, GUE) that arrive on an interface
+over IPv4 or IPv6, unwraps them, and gives them to the kernel through the device
+tunl0, which "lab role" has made.`,
 		Args: cobra.NoArgs,
 		RunE: failing(func(cmd *cobra.Command, _ []string) error {
 			log := terminalLog(cmd.ErrOrStderr())
-			c := endpoint.Config{NIC: nic, Device: testbed.DecapDevice, Log: log}
+			c := endpoint.Config{NIC: nic, Device: testbed.DecapDevice, GUEPort: guePort, Log: log}
 			switch testbed.Decap(decap) {
 			case testbed.DecapTundev:
 			case testbed.DecapVeth:
@@ -73,6 +76,7 @@ them to the kernel through the device tunl0, which "lab role" has made.`,
 	}
 	cmd.Flags().StringVar(&nic, "nic", "", "interface where tunnelled packets arrive")
 	cmd.Flags().StringVar(&decap, "decap", string(testbed.DecapTundev), "what tunl0 is: tundev or veth")
+	cmd.Flags().Uint16Var(&guePort, "gue-port", endpoint.GUEPort, "UDP port of GUE")
 	cmd.MarkFlagRequired("nic")
 	return cmd
 }
@@ -104,9 +108,10 @@ func newLabOpenCommand(to func(string) traffic.Client) *cobra.Command {
 	var n int
 	var hold bool
 	cmd := &cobra.Command{
-		Use:   "open VIP:PORT",
-		Short: "Open connections one after another and count them by server",
-		Args:  cobra.ExactArgs(1),
+		Use:     "open VIP:PORT",
+		Short:   "Open connections one after another and count them by server",
+		Example: "  pktdirector lab client open 192.0.2.80:80 -n 60",
+		Args:    cobra.ExactArgs(1),
 		RunE: failing(func(cmd *cobra.Command, args []string) error {
 			conns, err := to(args[0]).Open(cmd.Context(), n)
 			// With an error, too: those before the one that failed are open.
@@ -128,9 +133,10 @@ func newLabOpenCommand(to func(string) traffic.Client) *cobra.Command {
 func newLabEchoCommand(to func(string) traffic.Client) *cobra.Command {
 	var n int
 	cmd := &cobra.Command{
-		Use:   "echo VIP:PORT",
-		Short: "Send UDP datagrams and count the answers by server",
-		Args:  cobra.ExactArgs(1),
+		Use:     "echo VIP:PORT",
+		Short:   "Send UDP datagrams and count the answers by server",
+		Example: "  pktdirector lab client echo 192.0.2.80:7 -n 12",
+		Args:    cobra.ExactArgs(1),
 		RunE: failing(func(cmd *cobra.Command, args []string) error {
 			servers, err := to(args[0]).Echo(cmd.Context(), n)
 			return errors.Join(err, printJSON(cmd, opened{servers, errorText(err)}))
@@ -145,9 +151,10 @@ func newLabTransferCommand(kind string, to func(string) traffic.Client) *cobra.C
 	var seed uint64
 	var parallel int
 	cmd := &cobra.Command{
-		Use:   kind + " VIP:PORT",
-		Short: fmt.Sprintf("Make %ss and compare the SHA-256 of both ends", kind),
-		Args:  cobra.ExactArgs(1),
+		Use:     kind + " VIP:PORT",
+		Short:   fmt.Sprintf("Make %ss and compare the SHA-256 of both ends", kind),
+		Example: "  pktdirector lab client " + kind + " 192.0.2.80:80 --bytes 100000000 --parallel 4",
+		Args:    cobra.ExactArgs(1),
 		RunE: failing(func(cmd *cobra.Command, args []string) error {
 			c := to(args[0])
 			all, err := traffic.Parallel(parallel, func(i int) (traffic.Transfer, error) {

@@ -1,6 +1,6 @@
 // Command pktdirector is a Linux Virtual Server director in user space: it
-// balances TCP and UDP over real servers by NAT, direct routing or IPIP
-// tunnelling.
+// balances TCP, UDP and SCTP over real servers by NAT, direct routing, tunnelling
+// or FullNAT.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,16 @@ const (
 	exitUsage  = 2 // the command line makes no sense
 )
 
-func main() { os.Exit(execute(os.Args[1:])) }
+func main() { os.Exit(execute(commandLine(os.Args))) }
+
+// commandLine is what the program is to do: as ipvsadm does when it is called by
+// that name.
+func commandLine(args []string) []string {
+	if len(args) > 0 && filepath.Base(args[0]) == ipvsadmName {
+		return append([]string{ipvsadmName}, args[1:]...)
+	}
+	return args[min(1, len(args)):]
+}
 
 // execute runs one command line and returns the process's exit code. SIGINT
 // and SIGTERM end the command's context; a second one ends the program.

@@ -11,27 +11,31 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pktdirector",
 		Short: "Linux Virtual Server in user space",
-		Long: `pktdirector balances TCP and UDP connections over real servers by NAT, direct
-routing (DR) or IPIP tunnelling (TUN), as the Linux kernel's IPVS does, in user
-space.`,
-		Example: `  pktdirector lab demo                  see all three methods at work in a lab
+		Long: `pktdirector balances TCP, UDP and SCTP over real servers by NAT, direct routing
+(DR) or tunnelling (TUN: IP in IP, GRE, GUE), as the Linux kernel's IPVS does, in
+user space; and by FullNAT, which IPVS does not have.`,
+		Example: `  pktdirector lab demo                  see NAT, DR and TUN at work, each in a lab
   pktdirector init > director.yaml      write a small configuration to start from
   pktdirector check -c director.yaml    tell what on this host would break forwarding
   pktdirector run -c director.yaml      balance
-  pktdirector list                      what "ipvsadm -Ln" shows`,
+  pktdirector list                      what "ipvsadm -Ln" shows
+  pktdirector ipvsadm -a -t 192.0.2.10:80 -r 10.2.0.3 -m    change it while it runs`,
+		Version:       thisBuild().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetVersionTemplate("pktdirector {{.Version}}\n")
+	root.CompletionOptions.DisableDefaultCmd = true // newCompletionCommand has words of its own
 	root.AddCommand(subcommands()...)
+	addCompletion(root)
 	return root
 }
 
 // subcommands lists every subcommand.
 func subcommands() []*cobra.Command {
 	return []*cobra.Command{
-		newRunCommand(), newListCommand(), newInitCommand(), newCheckCommand(), newCheckARPCommand(), newCleanupCommand(),
-		newLabCommand(), newScenarioCommand(),
+		newRunCommand(), newListCommand(), newKillCommand(), newIpvsadmCommand(), newReloadCommand(), newDriftCommand(), newUpgradeCommand(), newStandbyCommand(), newDiagnoseCommand(), newTraceCommand(), newExplainCommand(), newCaptureCommand(), newInitCommand(), newConfigCommand(), newImportCommand(), newCheckCommand(), newCheckARPCommand(), newCleanupCommand(),
+		newLabCommand(), newReplayCommand(), newScenarioCommand(), newVersionCommand(), newManCommand(), newCompletionCommand(),
 	}
 }
 

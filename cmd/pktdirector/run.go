@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	"pktdirector/host"
 	"pktdirector/lvs"
 	"pktdirector/modes/dr"
+	"pktdirector/modes/fullnat"
 	"pktdirector/modes/nat"
 	"pktdirector/modes/tun"
 )
@@ -30,31 +30,43 @@ import (
 // newRunCommand balances until it is told to stop.
 func newRunCommand() *cobra.Command {
 	var file string
-	var verbose bool
+	var verbose, fresh bool
 	cmd := &cobra.Command{
 		Use:   "run -c FILE",
 		Short: "Balance as a configuration file says, until stopped",
 		Long: `Run opens the links, keeps the host's kernel from handling the same packets, and
-balances. It stops cleanly on SIGINT (Ctrl-C), SIGTERM, SIGQUIT, and SIGHUP unless
-that is ignored (nohup), and takes back whatever it changed on the host. That the
-reader of its log goes away does not stop it. It logs one line "ready" when it forwards: as text on a
-terminal, as JSON elsewhere.
+balances. It stops cleanly on SIGINT (Ctrl-C), SIGTERM, SIGQUIT, and when its terminal
+closes, and takes back whatever it changed on the host. On SIGHUP, unless that is
+ignored (nohup), it loads the file again, as "pktdirector reload" has it do; on SIGUSR2
+it hands over to a new program, as "pktdirector upgrade" has it do. That the reader of
+its log goes away does not stop it. It logs one line "ready" when it
+forwards: as text on a terminal, as JSON elsewhere.
+
+It goes on from the last snapshot that a director with the same configuration has
+written, when that was stopped or while it was at work: with its connections and counters,
+and with what was changed by hand, unless the file says otherwise. --fresh leaves it out.
 
 Exit code 0: stopped as asked. 1: could not start, or a link failed. 2: the command
 line makes no sense.`,
-		Example: "  pktdirector run -c director.yaml\n  pktdirector run -v -c director.yaml 2> director.log",
+		Example: "  pktdirector run -c director.yaml\n  pktdirector run -v -c director.yaml 2> director.log\n  pktdirector run --fresh -c director.yaml",
 		Args:    cobra.NoArgs,
 		RunE: failing(func(cmd *cobra.Command, _ []string) error {
-			c, err := loadConfig(file)
+			ctx, stop := runSignals(cmd.Context())
+			defer stop()
+			log := newLogger(cmd.ErrOrStderr(), verbose)
+			from, err := greet(ctx, log)
 			if err != nil {
 				return err
 			}
-			ctx, stop := runSignals(cmd.Context())
-			defer stop()
-			return run(ctx, c, newLogger(cmd.ErrOrStderr(), verbose))
+			c, err := loadConfig(file)
+			if err == nil {
+				err = run(ctx, file, c, from, fresh, log)
+			}
+			return from.refuse(err)
 		}),
 	}
 	addConfigFlag(cmd, &file)
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "begin as the configuration says, without the last snapshot: no connections, counters or changes by hand")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log details, too")
 	return cmd
 }
@@ -63,11 +75,7 @@ line makes no sense.`,
 // comes that would end the program and leave the host as the director had it.
 func runSignals(parent context.Context) (context.Context, context.CancelFunc) {
 	signal.Ignore(syscall.SIGPIPE) // writing the log fails then, and that is all
-	stopping := []os.Signal{syscall.SIGQUIT}
-	if !signal.Ignored(syscall.SIGHUP) {
-		stopping = append(stopping, syscall.SIGHUP)
-	}
-	return signal.NotifyContext(parent, stopping...)
+	return signal.NotifyContext(parent, syscall.SIGQUIT)
 }
 
 // newLogger logs text to a terminal and JSON elsewhere.
@@ -95,74 +103,86 @@ func durationText(_ []string, a slog.Attr) slog.Attr {
 }
 
 // run is the director's life: everything it takes from the host it gives back,
-// in reverse order, before it returns.
-func run(ctx context.Context, c *control.Config, log *slog.Logger) (err error) {
-	undo := func(release func() error) { err = errors.Join(err, release()) }
+// in reverse order, before it returns. Where it is a successor, it takes it from its
+// predecessor, and where it has one, it leaves all to it. fresh leaves the last snapshot
+// out.
+func run(ctx context.Context, file string, c *control.Config, from *predecessor, fresh bool, log *slog.Logger) (err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	hangups := listenForHangups()
+	defer hangups.close()
+	upgrades := listenForUpgrades()
+	defer upgrades.close()
 
-	defer stateFolder(filepath.Dir(c.Control))()
-	claim, done, err := host.TakeClaim(filepath.Dir(c.Control))
-	for _, d := range done {
-		log.Info("a director that was killed left something behind: " + d)
+	held := &held{log: log, fresh: fresh}
+	defer func() { err = errors.Join(err, held.release()) }()
+	var beginning *begun
+	if from == nil {
+		beginning, err = held.take(ctx, c)
+	} else {
+		c, beginning, err = held.inherit(ctx, from, c)
 	}
 	if err != nil {
 		return err
 	}
-	defer undo(claim.Release)
-
-	plan := planOf(c)
-	findings, err := host.Check(ctx, plan)
+	director := beginning.director
+	started := time.Now()
+	shown := &source{director: director, config: c, links: held.links, began: beginning.zero, started: started, events: newEvents(director)}
+	admin := newAdministration(shown, held.plan, follower(held.plan, held.guard, held.claim), log)
+	reloads, err := newReloader(file, c, admin, log)
 	if err != nil {
 		return err
 	}
-	logFindings(log, findings)
-
-	director := newDirector(rand.Uint64(), connMax(host.Memory()))
-	if err := configure(director, c); err != nil {
-		return err
-	}
-	links, err := openLinks(c, log)
-	defer func() {
-		for _, l := range links {
-			undo(l.Close)
-		}
-	}()
-	if err != nil {
-		return err
-	}
-	director.SetLinks(infos(links))
-
-	watcher, err := host.NewWatcher(plan.Links, plan.Static, director, log)
-	if err != nil {
-		return err
-	}
-	defer undo(watcher.Close)
-	guard, err := startGuard(plan, log)
-	if err != nil {
-		return err
-	}
-	if guard != nil {
-		defer undo(guard.Close)
-	}
-	for _, l := range plan.Links {
-		if l.Tundev {
-			if err := claim.Steer(l.Name, c.Ruleset); err != nil {
-				return err
-			}
+	shown.Admin, shown.Reloader = admin, reloads
+	shown.kept = newSnapshots(c, beginning, shown, admin, reloads, log)
+	if from == nil && (c.Standby || director.Standby()) {
+		if err := shown.Admin.SetStandby("the configuration file", true); err != nil {
+			return err
 		}
 	}
-	watcher.Keep(claim)
-	began := time.Now()
-	api, err := control.Listen(c.Control, &source{director: director, config: c, links: links, began: began}, log)
+	exposed, err := expose(shown, log)
 	if err != nil {
 		return err
 	}
+	if err := held.listen(c, exposed); err != nil {
+		return err
+	}
+	service := newSupervised(shown, c.Control, log)
+	reloads.begins = service.reloading
+	loop := link.NewLoop(director, service.links(), log, beginning.zero, func(w *dataplane.Worker) { publish(shown.events, w) })
+	upgrader := &upgrader{held: held, loop: loop, kept: shown.kept, reloads: reloads, service: service, program: upgrades.program, run: ctx, stop: stop, log: log}
+	shown.Upgrader = upgrader
+	if from != nil {
+		if err := from.ready(ctx, reloads); err != nil {
+			return err
+		}
+		held.own()
+	}
+	held.serves = true
 	work, ctx := errgroup.WithContext(ctx)
-	work.Go(func() error { return link.Run(ctx, director, links, log) })
-	work.Go(func() error { return watcher.Run(ctx) })
-	work.Go(func() error { return api.Run(ctx) })
-	log.Info("ready", "services", len(c.Ruleset.Services), "links", len(links), "control", c.Control, "conn_max", director.Table().Max)
+	work.Go(func() error { return loop.Run(ctx) })
+	work.Go(func() error { return held.watcher.Run(ctx) })
+	work.Go(func() error { return tellMemory(ctx, director, host.AvailablePages, log) })
+	work.Go(func() error { return held.api.Run(ctx) })
+	if held.scraped != nil {
+		work.Go(func() error { return held.scraped.Run(ctx) })
+	}
+	work.Go(func() error { return hangups.run(ctx, reloads, stop) })
+	work.Go(func() error { return upgrades.run(ctx, upgrader) })
+	work.Go(func() error { return reloads.watch(ctx) })
+	work.Go(func() error {
+		from.leaves(ctx, loop.Moving(), reloads)
+		return service.run(ctx)
+	})
+	if shown.kept != nil {
+		work.Go(func() error { return shown.kept.run(ctx) })
+	}
+	log.Info("ready", "services", len(director.Ruleset().Services), "links", len(held.links), "control", c.Control, "conn_max", director.Table().Max)
 	err = work.Wait()
-	log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
+	if !held.left {
+		shown.kept.last()
+		log.Info("stopped", "after", time.Since(started).Round(time.Millisecond))
+	}
 	return err
 }
 
@@ -175,11 +195,18 @@ func stateFolder(dir string) (remove func()) {
 	return func() { _ = syscall.Rmdir(dir) } // refused unless it is empty
 }
 
-// newDirector returns an engine that knows all three forwarding methods.
+// newDirector returns an engine that knows every forwarding method.
 func newDirector(seed uint64, connMax int) *dataplane.Director {
-	return dataplane.New(dataplane.Options{Seed: seed, ConnMax: connMax, Forwarders: dataplane.Forwarders{
-		lvs.Masq: nat.Masq{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(seed),
-	}})
+	return dataplane.New(options(seed, connMax))
+}
+
+// historyNotes is how many decisions and state changes "explain" may look back on.
+const historyNotes = 8192
+
+func options(seed uint64, connMax int) dataplane.Options {
+	return dataplane.Options{Seed: seed, ConnMax: connMax, History: historyNotes, Forwarders: dataplane.Forwarders{
+		lvs.Masq: nat.Masq{}, lvs.FullNAT: fullnat.Both{}, lvs.Route: dr.Gateway{}, lvs.Tunnel: tun.New(seed),
+	}}
 }
 
 // configure makes what the file says live.
@@ -215,19 +242,34 @@ func openLinks(c *control.Config, log *slog.Logger) ([]dataplane.Link, error) {
 }
 
 func openLink(l *control.Link, log *slog.Logger) (dataplane.Link, error) {
-	if l.Type == control.Tundev {
-		t, err := link.OpenTundev(l.Name, link.TundevOptions{Log: log})
+	if l.Type != control.AFPacket {
+		t, err := link.OpenTundev(l.Name, tundevOptions(l, log))
 		if err != nil {
 			return nil, err
 		}
 		return t, nil
 	}
-	a, err := link.OpenAFPacket(l.Name, link.AFPacketOptions{VLAN: l.VLAN, Slots: l.Ring.Slots, SlotSize: l.Ring.SlotSize, Log: log})
+	a, err := link.OpenAFPacket(l.Name, afpacketOptions(l, log))
 	if err != nil {
 		return nil, err
 	}
 	return a, nil
 }
+
+func tundevOptions(l *control.Link, log *slog.Logger) link.TundevOptions {
+	o := link.TundevOptions{Log: log}
+	if l.Type == control.Local {
+		o.Host, o.MTU = true, localMTU
+	}
+	return o
+}
+
+func afpacketOptions(l *control.Link, log *slog.Logger) link.AFPacketOptions {
+	return link.AFPacketOptions{VLAN: l.VLAN, Slots: l.Ring.Slots, SlotSize: l.Ring.SlotSize, Log: log}
+}
+
+// localMTU is that of the device to the host's own sockets, bytes: every packet fits.
+const localMTU = 65535
 
 func infos(links []dataplane.Link) []dataplane.LinkInfo {
 	all := make([]dataplane.LinkInfo, len(links))

@@ -17,8 +17,9 @@ import (
 // newScenarioCommand plays scenarios.
 func newScenarioCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "scenario",
-		Short: "Play scripts of commands, packets and pauses in virtual time",
+		Use:     "scenario",
+		Short:   "Play scripts of commands, packets and pauses in virtual time",
+		Example: "  pktdirector scenario run docs/scenarios/wlc-fast-failure.json\n  pktdirector scenario check docs/scenarios",
 		Long: `A scenario is a file with ipvsadm commands, packets and pauses, and with what each
 of them leads to. It is played on a whole director with a small network around it,
 in virtual time: hours pass in a moment, nothing of this host is touched, and no
@@ -37,6 +38,9 @@ func newScenarioRunCommand() *cobra.Command {
   pktdirector scenario run --explain my.json     with every candidate of every decision`,
 		Args: cobra.ExactArgs(1),
 		RunE: failing(func(cmd *cobra.Command, args []string) error {
+			if err := checkWorkers(&o); err != nil {
+				return err
+			}
 			s, err := sim.Load(args[0])
 			if err != nil {
 				return err
@@ -52,6 +56,16 @@ func newScenarioRunCommand() *cobra.Command {
 func addScenarioFlags(cmd *cobra.Command, o *sim.Options) {
 	cmd.Flags().IntVar(&o.Workers, "workers", 1, "play the events on so many workers by turns")
 	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "the engine's seed, for schedulers that draw at random")
+}
+
+// mostWorkers is more than any machine runs a director on.
+const mostWorkers = 1024
+
+func checkWorkers(o *sim.Options) error {
+	if o.Workers < 1 || o.Workers > mostWorkers {
+		return usageError(fmt.Errorf("--workers %d: write 1 to %d", o.Workers, mostWorkers))
+	}
+	return nil
 }
 
 func playScenario(w io.Writer, s *sim.Scenario, o sim.Options) error {
@@ -103,6 +117,9 @@ played. 2: the command line makes no sense.`,
 		RunE: failing(func(cmd *cobra.Command, args []string) error {
 			if conns && !record {
 				return usageError(fmt.Errorf("--conns belongs to --record"))
+			}
+			if err := checkWorkers(&o); err != nil {
+				return err
 			}
 			files, err := scenarioFiles(args)
 			if err != nil {

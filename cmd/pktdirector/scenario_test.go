@@ -49,6 +49,8 @@ func TestScenarioCommands(t *testing.T) {
 	expect(0, "* 10.2.0.2:80 weight 1 active 0 inact 0", "run", "--explain", file)
 	expect(0, "mine 1/1\n", "check", dir)
 	expect(0, "4 events recorded", "check", "--record", file)
+	expect(exitUsage, "--workers 0: write 1 to 1024", "check", "--workers", "0", file)
+	expect(exitUsage, "--workers 1000000000: write 1 to 1024", "run", "--workers", "1000000000", file)
 	expect(0, "mine 1/1\n", "check", file)
 
 	b, err := os.ReadFile(file)

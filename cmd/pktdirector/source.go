@@ -12,19 +12,38 @@ import (
 // source shows a running director to the status API.
 type source struct {
 	director *dataplane.Director
-	config   *control.Config
+	config   *control.Config // of the start
 	links    []dataplane.Link
-	began    time.Time // the engine's time 0
+	began    time.Time // the moment of engine time 0: of one that was restored, before started
+	started  time.Time // the process
+	events   *control.Events
+	kept     *snapshots // nil: none are
+	control.Admin
+	control.Reloader
+	control.Upgrader
 }
+
+// loaded is the configuration file as it was loaded last.
+func (s *source) loaded() *control.Config {
+	if r, ok := s.Reloader.(*reloader); ok {
+		return r.loaded.Load()
+	}
+	return s.config
+}
+
+// Events implements control.Source.
+func (s *source) Events() *control.Events { return s.events }
 
 // Status implements control.Source.
 func (s *source) Status() control.Status {
 	status := control.Status{
-		PID: os.Getpid(), Started: s.began, TableSize: control.DefaultTableSize,
+		PID: os.Getpid(), Started: s.started, TableSize: control.DefaultTableSize,
 		Table:    control.TableState(s.director.Table()),
 		Services: control.ServicesOf(s.director.Status()),
+		Snapshot: s.kept.State(),
 		Links:    []control.LinkState{}, Verdicts: []control.Verdict{},
 	}
+	status.Stats, status.Rates = s.director.Totals()
 	for i, l := range s.links {
 		info := l.Info()
 		state := control.LinkState{Name: info.Name, Type: s.config.Links[i].Type, MTU: info.MTU, VLAN: info.VLAN, Counters: counters(l.Stats())}
@@ -46,17 +65,4 @@ func counters(s dataplane.LinkStats) map[string]uint64 {
 		_ = json.Unmarshal(b, &named) // all fields are counters
 	}
 	return named
-}
-
-// Connections implements control.Source.
-func (s *source) Connections(yield func(control.Connection) bool) {
-	now := time.Since(s.began)
-	s.director.Conns(func(c dataplane.ConnStatus) bool {
-		return yield(control.Connection{
-			Protocol: control.ProtocolName(c.Proto), State: c.State.String(),
-			Client: c.Client.String(), ClientPort: c.ClientPort, VIP: c.Virtual.String(), Port: c.VirtualPort,
-			Destination: c.Dest.String(), DestinationPort: c.DestPort,
-			Expires: int64(max(c.Expires-now, 0) / time.Second),
-		})
-	})
 }
