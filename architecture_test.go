@@ -23,19 +23,29 @@ const module = "pktdirector"
 // that a new one finds its place first.
 func mayImport() map[string][]string {
 	return map[string][]string{
-		"packet":         {},
-		"lvs":            {"packet"},
-		"ftp":            {"packet"},
-		"sched":          {"packet", "lvs"},
-		"conntrack":      {"packet", "lvs"},
-		"modes/nat":      {"packet", "lvs", "conntrack"},
-		"modes/dr":       {"packet", "lvs", "conntrack"},
-		"modes/tun":      {"packet", "lvs", "conntrack"},
-		"dataplane":      {"packet", "lvs", "ftp", "sched", "conntrack"},
-		"dataplane/link": {"packet", "dataplane"},
-		"host":           {"packet", "lvs", "dataplane"},
-		"control":        {"packet", "lvs", "sched", "conntrack"},
-		"sim":            {"packet", "lvs", "sched", "conntrack", "modes/nat", "modes/dr", "modes/tun", "dataplane", "control"},
+		"packet":          {},
+		"image":           {"packet"},
+		"lvs":             {"packet", "image"},
+		"ftp":             {"packet", "image"},
+		"sched":           {"packet", "image", "lvs"},
+		"conntrack":       {"packet", "image", "lvs"},
+		"modes/nat":       {"packet", "lvs", "conntrack"},
+		"modes/fullnat":   {"packet", "lvs", "conntrack", "modes/nat"},
+		"modes/dr":        {"packet", "lvs", "conntrack"},
+		"modes/tun":       {"packet", "lvs", "conntrack"},
+		"capture":         {"packet"},
+		"capture/filter":  {"packet"},
+		"capture/judge":   {"packet", "lvs", "sched", "capture"},
+		"capture/replay":  {"packet", "lvs", "dataplane", "capture", "capture/judge", "sim"},
+		"dataplane":       {"packet", "image", "lvs", "ftp", "sched", "conntrack"},
+		"dataplane/link":  {"packet", "dataplane", "capture"},
+		"host":            {"packet", "lvs", "dataplane"},
+		"control":         {"packet", "lvs", "sched", "conntrack", "capture/filter"},
+		"control/migrate": {"packet", "lvs", "sched", "control"},
+		"metrics":         {"lvs", "dataplane", "control"},
+		"systemd":         {},
+		"handover":        {},
+		"sim":             {"packet", "lvs", "sched", "conntrack", "modes/nat", "modes/fullnat", "modes/dr", "modes/tun", "dataplane", "control"},
 		// The lab's tools are programs of their own beside the director.
 		"testbed":          {"packet", "lvs", "control", "testbed/traffic", "testbed/endpoint"},
 		"testbed/traffic":  {},
@@ -44,7 +54,9 @@ func mayImport() map[string][]string {
 }
 
 // testHelpers are imported by tests only.
-func testHelpers() []string { return []string{"packet/packettest", "testbed/nstest"} }
+func testHelpers() []string {
+	return []string{"packet/packettest", "image/imagetest", "lvs/lvstest", "testbed/nstest"}
+}
 
 type listedPackage struct {
 	ImportPath string
@@ -95,7 +107,7 @@ func TestImportsGoOneWay(t *testing.T) {
 // TestTheEngineIsPure keeps clocks, sockets, goroutines and randomness out of
 // the engine.
 func TestTheEngineIsPure(t *testing.T) {
-	pure := []string{"packet", "lvs", "sched", "conntrack", "modes/nat", "modes/dr", "modes/tun", "dataplane"}
+	pure := []string{"packet", "image", "lvs", "sched", "conntrack", "modes/nat", "modes/fullnat", "modes/dr", "modes/tun", "dataplane"}
 	forbidden := []string{"os", "net", "syscall", "math/rand", "math/rand/v2", "crypto/rand", "log", "log/slog", "golang.org/x/sys/unix"}
 	clocks := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
 	for _, p := range packages(t) {
